@@ -27,7 +27,7 @@ from app.repository.disk.disk_layout import (
     version_number,
 )
 from app.repository.model_config import ModelConfig
-from app.repository.model_list_checks import check_list, check_platforms
+from app.repository.model_list_checks import check_names_and_paths, check_platforms
 from app.repository.model_server_config import read_model_configs
 from app.repository.model_sources import ModelList, ModelsFolder
 
@@ -169,7 +169,7 @@ def _models_in(folder: Path, look: Look) -> OfflineModels:
 def _configs(file: Path) -> Sequence[ModelConfig]:
     try:
         configs = read_model_configs(file, at_start=True)
-        check_list(configs)
+        check_names_and_paths(configs)
         check_platforms({}, configs)
     except InvalidRequest as error:
         raise SettingsError(f"--model-config-file {file}: {error}") from None

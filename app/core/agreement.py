@@ -59,7 +59,7 @@ def agree(
 
 
 def moved_inputs(inputs: Mapping[str, Array], random: np.random.Generator) -> dict[str, Array]:
-    """The inputs with floating-point numbers moved by their last digit, and those too small to be normal as zero."""
+    """The inputs with floating-point numbers moved by their last digit; denormal numbers become zero."""
     return {name: _moved(values, random) for name, values in inputs.items()}
 
 

@@ -23,7 +23,7 @@ class ServingError(Exception):
     caller: str = ""
 
     def retry_in(self, seconds: float | None) -> Self:
-        """The same error, to be raised at once: a variable that holds it would make a circle with its own frame."""
+        """This error, with the pause. Raise it at once: a local variable with it would make a reference cycle."""
         self.retry_after_s = seconds
         return self
 

@@ -375,11 +375,11 @@ def ignore(event: Event) -> None:
 
 def tell_all(*subscriptions: Subscriptions) -> Listener:
     """A listener that passes each event to the subscribers of its type, in the order of the arguments."""
-    types = {kind for each in subscriptions for kind in each}
-    told = {kind: tuple(each[kind] for each in subscriptions if kind in each) for kind in types}
+    types = {kind for some in subscriptions for kind in some}
+    listeners = {kind: tuple(subscribed[kind] for subscribed in subscriptions if kind in subscribed) for kind in types}
 
     def tell(event: Event) -> None:
-        for listener in told.get(type(event), ()):
+        for listener in listeners.get(type(event), ()):
             try:
                 listener(event)
             except Exception:  # metrics and logs must not change an answer

@@ -23,7 +23,7 @@ class CoalescedHandle(Cancellable, Protocol):
     """Accepted requests that were submitted as one."""
 
     def cancel_one(self, number: int) -> None:
-        """The request of this number waits no more; nothing of it is computed where its rows can be left out."""
+        """Cancel the request of this number. Its rows are not computed where they can be left out."""
 
 
 async def answer_of(submit: Callable[[Reply], Cancellable]) -> Answer:
@@ -66,7 +66,7 @@ class ServerHealth(Protocol):
         """Reasons to send no requests now; empty if there are none."""
 
     def problems(self) -> list[str]:
-        """The models that do not work, each with its reason, also where the server is ready because others do."""
+        """The models that do not work, with the reasons. There may be some although the server is ready."""
 
 
 class Computing(Protocol):
@@ -96,15 +96,15 @@ class ServedModel(Computing, Protocol):
 
     @property
     def pipeline(self) -> bool:
-        """Whether it is made of other models."""
+        """Whether the model is made of other models."""
 
     @property
     def missing(self) -> str:
-        """The reason why it answers no requests, as the end of a sentence: a pipeline may wait for a model."""
+        """The reason why the model answers no requests, as the end of a sentence: a pipeline may wait for a model."""
 
     @property
     def note(self) -> str:
-        """The unusual way in which it was loaded, and the reason; empty if it is usual."""
+        """The unusual way in which the model was loaded, and the reason; empty if the way was usual."""
 
     def signature(self, name: str) -> ModelSignature: ...
 

@@ -41,7 +41,7 @@ class CoalescedReply(Reply, Protocol):
         """The rows of each request."""
 
     def separate(self) -> Sequence[Reply]:
-        """The replies of the single requests. Either this reply is set, or all of these."""
+        """The replies of the single requests. The caller sets either the common reply or all single ones."""
 
 
 def fail(reply: Reply, error: Exception) -> None:

@@ -21,7 +21,7 @@ _FREE_ROWS, _EMPTY_ROWS = 64 * 1024, 32
 
 
 def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
-    """Raises SignatureNotFound."""
+    """The signature of this name. Raises SignatureNotFound."""
     signature = signatures.get(name)
     if signature is None:
         raise SignatureNotFound(f'Serving signature name: "{name}" not found in signature def')
@@ -163,7 +163,7 @@ def count_rows(signature: ModelSignature, inputs: Mapping[str, Array], hint: str
 
 
 def _count_ragged_rows(inputs: Mapping[str, Array], values: str, splits: Sequence[str]) -> int:
-    """The rows of a ragged input, whose row splits must be complete: in a batch, rows of others lie beside them."""
+    """The number of rows of a ragged input. Its row splits must be complete, since rows of other requests follow."""
     for name, inner in pairwise([*splits, values]):
         ends = inputs[name]
         inner_rows = len(inputs[inner]) - (inner != values)

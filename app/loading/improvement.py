@@ -357,4 +357,4 @@ def _call(work: Callable[[], None]) -> None:
 
 
 def _report_nothing(done: int, total: int, what: str) -> None:
-    """The report of background work, whose steps are told as events."""
+    """A report that does nothing: the background steps tell their progress by events."""

@@ -49,7 +49,7 @@ class Improver:
             self._changed.notify()
 
     def close(self) -> None:
-        """From now on no call of a model begins; does not wait for the present call."""
+        """Begin no further call of a model. Does not wait for the present call."""
         self._ended.set()
         with self._changed:
             self._changed.notify()

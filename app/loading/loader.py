@@ -146,7 +146,7 @@ class Loader:
             )
 
     def close(self) -> None:
-        """From now on nothing is done in the background; does not wait for the present call of a model."""
+        """Begin no further work in the background. Does not wait for the present call of a model."""
         self._improver.close()
 
     def _override(self, batch_sizes: Sequence[int]) -> BatchSizes:
@@ -220,7 +220,7 @@ class Loader:
         sizes: BatchSizes,
         report: ProgressReport,
     ) -> tuple[BatchSizes, BudgetedModel]:
-        """The sizes that it answers now, and the model for further calls; without warm-up it is not called."""
+        """The sizes at which the version is ready, and the model for further calls. Without warm-up no call is made."""
         settings = self._settings
         if not settings.warm_up:
             return sizes, budgeted(TimeBudget(max(_ROW_PROBE_S, settings.load_budget_s)))

@@ -150,7 +150,7 @@ def _lines(connection: socket.socket, is_wanted: Callable[[], bool]) -> Iterator
 
 
 def main() -> None:
-    """The whole life of a child: its parent is on the other side of its standard input."""
+    """The program of the child: the parent is at the other end of its standard input."""
     os.nice(19)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, this process is to end

@@ -27,8 +27,8 @@ ShapesAt = Callable[[Sizes], OutputShapes | None]
 #: Lengths of windows. A rule repeats within half of one; fewer sizes than the first may be chance. Chosen.
 _WINDOWS = (8, 16, 32, 64)
 
-#: Calls of the model for one free dimension. Chosen: strides of 2 to 32 take 13 to 20, and of all compositions of three
-#: strides and repetitions up to 3 all but 17 of 7,630 are found; those have two strides of 3 around a repetition.
+#: Calls of the model for one free dimension. Chosen: strides of 2 to 32 take 13 to 20. Of the 7,630
+#: compositions of three strides and repetitions up to 3, all but 17 are found: two strides of 3 around a repetition.
 _MAX_CALLS = 24
 
 
@@ -160,7 +160,7 @@ def _sizes(size_at: Callable[[int], int | None], low: int, high: int) -> Iterato
 
 
 def _down(size_at: Callable[[int], int | None], rule: FollowedSize) -> FollowedSize:
-    """The same rule from the least size where it holds, as far as the calls go."""
+    """The same rule, from the least size where it holds. The search ends when all calls are used up."""
     low, high = 1, rule.least
     try:
         while low < high:

@@ -20,7 +20,7 @@ _LARGEST = 1 << 13
 
 
 class ProvenSizes(NamedTuple):
-    """The largest size of each free dimension at which padding is neutral, and why no larger one; '' at the end."""
+    """The largest neutral size of each free dimension, and the reason why no larger one is; empty if all are."""
 
     sizes: dict[str, int]
     why: str = ""

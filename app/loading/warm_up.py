@@ -228,8 +228,8 @@ def measure_calls(
 ) -> dict[str, dict[int, float]]:
     """Seconds of a warm call, by signature and batch size, small sizes first, as far as the time allows.
 
-    Left out are signatures that are not batchable or run alone, that fail on the sample inputs, or whose inner shapes
-    are free (the costs of their calls depend on the shapes of requests).
+    Signatures are left out if they are not batchable, run alone, or fail on the sample inputs. So are signatures with
+    free inner shapes, because the costs of their calls depend on the shapes of requests.
     """
     costs: dict[str, dict[int, float]] = {}
     for signature in signatures.values():

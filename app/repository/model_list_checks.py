@@ -1,4 +1,4 @@
-"""Checks of a list of models that is to replace the served one. Errors are TensorFlow Serving's."""
+"""Checks of a new list of models before it replaces the served list. The error texts follow TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from app.repository.disk.disk_layout import DiskLayout
 from app.repository.model_config import TENSORFLOW, ModelConfig
 
 
-def check_list(configs: Sequence[ModelConfig]) -> None:
-    """Raises InvalidRequest unless every model has a unique name and an absolute base path that a file can have."""
+def check_names_and_paths(configs: Sequence[ModelConfig]) -> None:
+    """Raises InvalidRequest unless every model has a unique name and an absolute base path without NUL characters."""
     names: set[str] = set()
     for config in configs:
         if not config.name:
@@ -27,30 +27,35 @@ def check_list(configs: Sequence[ModelConfig]) -> None:
             raise InvalidRequest(f"Model {config.name} has a base_path with a NUL character; no file has such a name")
 
 
-def check_platforms(old: Mapping[str, ModelConfig], new: Sequence[ModelConfig]) -> None:
+def check_platforms(served: Mapping[str, ModelConfig], configs: Sequence[ModelConfig]) -> None:
     """Raises PreconditionFailed if the platform of a served model changes, InvalidRequest if a platform is unknown."""
-    for config in new:
-        before = old.get(config.name, config).platform
-        if before != config.platform:
+    for config in configs:
+        served_platform = served.get(config.name, config).platform
+        if served_platform != config.platform:
             raise PreconditionFailed(
-                f"Illegal to change a model's platform. For model {config.name} platform was {before} "
+                f"Illegal to change a model's platform. For model {config.name} platform was {served_platform} "
                 f"and is now {config.platform}"
             )
         if config.platform != TENSORFLOW:
             raise InvalidRequest(f"Model {config.name} has platform {config.platform!r}; expected {TENSORFLOW!r}")
 
 
-def check_labels(old: Mapping[str, ModelConfig], new: DiskLayout, catalog: Catalog, new_anywhere: bool) -> None:
-    """Raises PreconditionFailed if a label names a version that is not available and will not be with its new model.
+def check_labels(served: Mapping[str, ModelConfig], layout: DiskLayout, catalog: Catalog, allow_absent: bool) -> None:
+    """Raises PreconditionFailed if a label names a version that is not available.
 
-    With `new_anywhere` new labels may do so.
+    The versions that a new model will load count as available.
+
+    Args:
+        served: the served list, by the names of the models.
+        layout: the folders of the new list.
+        allow_absent: whether a new label may name a version that is not available.
     """
-    for config in new.configs.values():
-        known = old[config.name].labels if config.name in old else {}
-        # For a model that is not served yet, the versions that will be loaded first count.
-        available = catalog.available(config.name) or config.policy(new.models.get(config.name, {}).keys())
+    for config in layout.configs.values():
+        served_labels = served[config.name].labels if config.name in served else {}
+        # A model without an available version: the versions that its policy chooses now.
+        available = catalog.available(config.name) or config.policy(layout.models.get(config.name, {}).keys())
         for label, version in config.labels.items():
-            if new_anywhere and known.get(label, version) == version:
+            if allow_absent and served_labels.get(label, version) == version:
                 continue
             if version not in available:
                 raise PreconditionFailed(

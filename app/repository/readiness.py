@@ -79,8 +79,10 @@ class Readiness:
         return [problem.text for problem in self.problems()] or [f"No model is served from {self._source}"]
 
     def problems(self) -> list[ModelProblem]:
-        """The problems, sorted by model: versions that failed to load or are held, pipelines that wait for a model
-        again, and models whose versions are not known.
+        """The problems, sorted by model.
+
+        A problem is a version that failed to load or is held, a pipeline that waits for a model again, or a model
+        without a known version.
         """
         failed = [
             ModelProblem(each.name, each.version, ProblemKind.FAILED, each.why_failed)
@@ -111,7 +113,7 @@ class Readiness:
         return model in self._layout.unreadable
 
     def _unknown(self, model: str) -> ModelProblem:
-        """The problem of a model whose versions are not known, or that has none."""
+        """The problem of a model without a version, or with a folder that cannot be read."""
         text = why_no_version(model, self._layout)
         if self._is_unreadable(model):
             if self._catalog.available(model):

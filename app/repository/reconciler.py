@@ -169,7 +169,7 @@ class Reconciler:
         return held or await self._no_memory(name, version, files.fingerprint)
 
     async def _no_memory(self, name: str, version: int, files: Fingerprint) -> Held | None:
-        """The reason, in unchanging words, why a version is not loaded for want of memory; None if it is."""
+        """The reason why a version is held for lack of memory, worded the same at each poll; None if there is room."""
         if is_pipeline(files):
             return None
         if why := self._markers.why_left_out(name, version, files):
@@ -189,8 +189,8 @@ class Reconciler:
         return why
 
     def _refuse(self, name: str, version: int, files: Fingerprint, why: str) -> Held:
-        before, told = self._refused.get((name, version), (files, why))
-        reason = told if before == files else why
+        files_before, why_before = self._refused.get((name, version), (files, why))
+        reason = why_before if files_before == files else why
         self._refused[name, version] = files, reason
         return Held(ProblemKind.NO_MEMORY, reason)
 
@@ -346,7 +346,7 @@ class Reconciler:
     async def _reset_failed(
         self, servables: Mapping[int, Servable], folders: Mapping[int, Path], layout: DiskLayout
     ) -> None:
-        """Let failed versions be tried again whose files changed or were deleted, or whose failure may have passed."""
+        """Let failed versions be tried again if their files changed or were deleted, or the failure may have passed."""
         for version, servable in servables.items():
             if servable.failed_on is None:
                 continue

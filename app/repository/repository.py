@@ -25,7 +25,7 @@ from app.repository.folder_watch import FolderWatch
 from app.repository.memory.load_markers import LoadMarkers
 from app.repository.memory.load_room import LoadRoom
 from app.repository.model_config import ModelConfig
-from app.repository.model_list_checks import check_labels, check_list, check_platforms
+from app.repository.model_list_checks import check_labels, check_names_and_paths, check_platforms
 from app.repository.model_sources import ModelList, ModelSource
 from app.repository.model_tasks import ModelTasks, Tasks
 from app.repository.readiness import Readiness, why_no_version
@@ -52,7 +52,7 @@ class ModelRepository:
 
     Args:
         poll_interval_s: seconds between two polls of the disk; 0 polls once.
-        labels_anywhere: new labels may name versions that are not available (yet).
+        labels_anywhere: whether new labels may name versions that are not available (yet).
         strict_readiness: see Readiness.
         storage: reads the disk.
         copies: of versions whose storage stays slow; by default in the temporary folder.
@@ -185,7 +185,8 @@ class ModelRepository:
     async def poll_once(self, *, waits: bool = True) -> None:
         """Reads the disk once, then loads and unloads accordingly. Does not raise for models that fail.
 
-        waits: for these loads; those of the first poll are waited for in any case.
+        Args:
+            waits: whether to wait for the loads of this poll. The loads of the first poll are always waited for.
         """
         async with self._poll_lock:
             tasks = await self._poll()
@@ -196,7 +197,7 @@ class ModelRepository:
         await self._note_polled()
 
     def alive(self) -> bool:
-        """False if the disk should be watched, but is not any more."""
+        """Whether the watch of the disk is as it should be; False if it ended by itself."""
         return self._polling is None or self._stopping.is_set() or not self._polling.done()
 
     # --- changes at run time ---
@@ -316,7 +317,7 @@ class ModelRepository:
 
     async def _check(self, source: ModelList) -> DiskLayout:
         """The layout for a list. Raises InvalidRequest if the list may not replace the served models; OSError."""
-        check_list(source.configs)
+        check_names_and_paths(source.configs)
         check_platforms(self._layout.configs, source.configs)
         layout = await self._watch.scan(source)
         check_labels(self._layout.configs, layout, self.catalog, self._labels_anywhere)

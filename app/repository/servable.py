@@ -70,7 +70,7 @@ class Servable:
 
     @property
     def kept(self) -> bool:
-        """Whether it is being unloaded while pipelines go on with it, perhaps until it is loaded again."""
+        """Whether the version is being unloaded while pipelines still use it, perhaps until it is loaded again."""
         return self._unloading is not None and self._unloading.leased
 
     def withdraw(self) -> None:
@@ -78,7 +78,7 @@ class Servable:
         self._enter(VersionState.END)
 
     def outdate(self, outdated: bool = True) -> None:
-        """Mark it to be loaded again at the next look, or take that mark away."""
+        """Mark the version to be loaded again at the next poll, or remove the mark."""
         self.outdated, self.refused = outdated and self.model is not None, None
 
     async def load(self, model: Awaitable[Model | PipelineModel], files: Fingerprint) -> None:
@@ -102,7 +102,7 @@ class Servable:
     async def load_anew(
         self, model: Awaitable[Model | PipelineModel], files: Fingerprint
     ) -> Model | PipelineModel | None:
-        """Replace the model by one that was loaded from changed files. If that fails, it serves on as it is.
+        """Replace the model by one that was loaded from changed files. If that fails, the old model serves on.
 
         Returns the model that is not in use any more, to be closed: the old one; the new one, if the servable was
         unloaded meanwhile; None if the load failed.

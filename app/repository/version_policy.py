@@ -12,7 +12,7 @@ from heapq import nlargest
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The newest few by number."""
+    """The policy that chooses the `count` versions with the highest numbers."""
 
     count: int = 1
 
@@ -22,7 +22,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """The named versions, as far as they exist."""
+    """The policy that chooses the versions with these numbers, as far as they exist."""
 
     versions: frozenset[int]
 
@@ -32,7 +32,7 @@ class Specific:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """All versions."""
+    """The policy that chooses all versions."""
 
     def __call__(self, available: Collection[int]) -> set[int]:
         return set(available)
@@ -40,5 +40,5 @@ class All:
 
 NEWEST = Latest()
 
-#: The one that uses fewest fields comes first, as a policy is read from JSON.
+#: All comes first: a policy is read from JSON, where an object without fields could be Latest, too.
 VersionPolicy = All | Latest | Specific

@@ -7,7 +7,7 @@ from app.config.settings import Settings
 from app.core.errors import InvalidRequest
 from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of
 from app.repository.model_config import ModelConfig
-from app.repository.model_list_checks import check_list
+from app.repository.model_list_checks import check_names_and_paths
 
 MODELS = 'model_config_list { config { name: "m" base_path: "/models/m" } }'
 
@@ -66,7 +66,7 @@ def test_remote_storage_is_rejected_instead_of_waited_for(path: str, tmp_path: P
     text = f'model_config_list {{ config {{ name: "m" base_path: "{path}" model_platform: "tensorflow" }} }}'
     configs = models_of({"model_config_file": written(tmp_path, "models.config", text)}).configs
     with pytest.raises(InvalidRequest, match="Expected model m to have an absolute local base_path"):
-        check_list(configs)
+        check_names_and_paths(configs)
 
 
 # --- settings ---

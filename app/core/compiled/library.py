@@ -20,7 +20,7 @@ NUMBER: Any = ctypes.c_int64
 def load(
     library: Path, functions: Mapping[str, Sequence[Any]], without: str, *, holds_gil: bool = False
 ) -> ctypes.CDLL | None:
-    """The library with these functions, by name the types of their arguments; all return NUMBER.
+    """The library with these functions. `functions`: by name, the types of the arguments; all return NUMBER.
 
     None if there is none for this machine and this version of Ferry; a warning says that it was not compiled, and
     `without` says the consequence.

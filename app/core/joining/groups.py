@@ -22,7 +22,7 @@ _DIFFERENCE_S, _DIFFERENCE = 0.05, 0.1
 
 
 def deadlines_alike(first_s: float, other_s: float, now_s: float) -> bool:
-    """Whether requests with these deadlines, the first of which is the earlier one, may share a call.
+    """Whether requests with these two deadlines, the earlier one first, may share a call.
 
     All times are monotonic seconds.
     """
@@ -78,7 +78,7 @@ def calls_by_rows(rows: Sequence[int], most: int) -> Iterator[slice]:
 def split_request(
     request: InferenceRequest, rows: Sequence[int], most: int
 ) -> Iterator[tuple[slice, InferenceRequest]]:
-    """The calls for a request of several: which of these each call has, and their rows. See `calls_by_rows`."""
+    """The calls for several requests joined as one: the requests of each call, and their rows. See `calls_by_rows`."""
     end = 0
     for numbers in calls_by_rows(rows, most):
         start, end = end, end + sum(rows[numbers])

@@ -50,7 +50,7 @@ class JoinedReply(Generic[Part]):
     # --- subclasses define what their parts can ---
 
     def begin_alone(self, number: int) -> bool:  # noqa: ARG002 - a hook
-        """Submits a part by itself, if it has what it was submitted with. Returns whether it did."""
+        """Submits a part alone, if the subclass kept its request. Returns whether it did."""
         return False
 
     def has_time(self, number: int) -> bool:  # noqa: ARG002 - a hook
@@ -87,7 +87,7 @@ class JoinedReply(Generic[Part]):
         return True
 
     def cancel_one(self, number: int) -> None:
-        """A part waits no more: called once for each part, by the handle that it got."""
+        """Cancel one part. The handle of the part calls this, once."""
         self._wanted -= 1
         if self._wanted:
             self._leave(number)
@@ -95,7 +95,7 @@ class JoinedReply(Generic[Part]):
             self._handle.cancel()
 
     def _leave(self, number: int) -> None:
-        """Leaves a part out of the call, which other parts still want."""
+        """Leaves a part out of the call; other parts still wait for the call."""
         self._handle.cancel_one(number)
 
     # --- CoalescedReply ---

@@ -89,7 +89,7 @@ def _same_form(one: Outputs, other: Outputs) -> bool:
 
 
 def _farther(want: Array, one: Array, other: Array) -> Array:
-    """For each place, the one of two values that differs more from the wanted one."""
+    """For each place, the value, of two, that differs more from the wanted value."""
     with np.errstate(all="ignore"):
         is_number = want.dtype.kind not in "Ob"
         farther = ~(np.abs(other - want) <= np.abs(one - want)) if is_number else other != want

@@ -54,7 +54,7 @@ def _row_splits(signature: ModelSignature, rows: int) -> dict[str, Array]:
 
 
 def _sparse_parts(signature: ModelSignature, rows: int, free: int = 1) -> dict[str, Array]:
-    """The indices and shapes of SparseTensors whose rows have one value each, the first."""
+    """The indices and shapes of SparseTensors with one value in each row, at its first place."""
     made: dict[str, Array] = {}
     for names in signature.sparse:
         sizes = [free if size is None else size for size in inner_sizes(signature, names)]

@@ -278,8 +278,8 @@ class RowIndependence:
                 if known.holds_for(sizes.largest):
                     continue
                 if output in probed.dependent:
-                    told = filter(None, (probed.dependent[output], _open_in_graph(signature, output)))
-                    outputs[output] = _mixes(f"output {output!r}: {'; '.join(told)}")
+                    reasons = filter(None, (probed.dependent[output], _open_in_graph(signature, output)))
+                    outputs[output] = _mixes(f"output {output!r}: {'; '.join(reasons)}")
                 elif output in probed.proven and (not known.proof or probed.rows > known.rows):
                     outputs[output] = _Known(PROBE, probed.rows)
                 elif not known.proof:
@@ -329,7 +329,7 @@ class RowIndependence:
                 self._withdrawn(name, reason)
 
     def _withdrawn(self, signature: str, reason: str) -> None:
-        """This or another version with the same graph was found to mix rows."""
+        """Withdraw the proofs of a signature, since this version, or another one with the same graph, mixes rows."""
         with self._lock:
             outputs = self._known.get(signature, {})
             if self._setting(signature) == "assume" or all(each.final for each in outputs.values()):
@@ -347,7 +347,7 @@ def setting_of(wanted: Mapping[str, str], model: str, signature: str) -> str:
 
 
 def _of_state(known: _Known, writing: str) -> _Known:
-    """The verdict beside a signature that writes: a proof by graph holds for all values of variables, others do not."""
+    """The verdict on an output beside a signature that writes. Only a proof by graph holds for all variables."""
     if known.final or known.proof == GRAPH:
         return known
     return _mixes(
@@ -380,8 +380,8 @@ def _open_in_graph(signature: ModelSignature, output: str) -> str:
 
 def _not_yet(*reasons: str) -> str:
     """The reason why requests run alone for now, with the reasons of the proofs that were tried."""
-    told = "; ".join(filter(None, reasons))
-    return f"{NOT_PROVEN}: {told}" if told else NOT_PROVEN
+    text = "; ".join(filter(None, reasons))
+    return f"{NOT_PROVEN}: {text}" if text else NOT_PROVEN
 
 
 def _nothing() -> None:

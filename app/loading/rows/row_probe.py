@@ -103,7 +103,7 @@ class ProbedRows(NamedTuple):
 
 
 class _Limited(Exception):
-    """The model takes at most so many rows in a call, the argument."""
+    """The model takes a limited number of rows in a call; the argument is this limit."""
 
 
 class _NotTried(Exception):
@@ -323,7 +323,7 @@ class _Probe:
     # --- shared calls ---
 
     def _found(self, compared: Sequence[_Compared], outputs: set[str]) -> dict[str, str]:
-        """The outputs among `outputs` that differ from alone, and in which call."""
+        """The outputs among `outputs` with other answers in a shared call than alone, each with the call."""
         found: dict[str, str] = {}
         for shared_call in self._shared_calls(compared) if compared and outputs else ():
             answers = self._answers([each.row for each in shared_call.rows])

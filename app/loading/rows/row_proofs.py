@@ -90,7 +90,7 @@ class RowProofs:
             watcher.disproved(fingerprint, reason)
 
     def watch(self, watcher: Watcher) -> None:
-        """The watcher is told of disproofs as long as it lives."""
+        """Call `disproved` of the watcher at each later disproof, until the watcher is freed."""
         with self._lock:
             self._watchers.add(watcher)
 

@@ -1,8 +1,8 @@
 """Inputs of a signature that its model accepts: zeros, unless hints or the warm-up file say otherwise.
 
 A model without hints is called with zeros, without a trial. For a model that is likely to reject zeros (it decodes
-images, or asserts ranges) the hints are tried with calls of one row, and the first row that it accepts is repeated;
-rows of the version's warm-up file come before all others. The accepted row is kept with the model.
+images, or asserts ranges) the hints are tried with calls of one row. The first row that the model accepts is repeated.
+Rows of the version's warm-up file come before all others. The accepted row is kept with the model.
 """
 
 from __future__ import annotations

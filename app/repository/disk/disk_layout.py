@@ -54,7 +54,7 @@ class ModelFolder:
     """The folder of one model.
 
     versions: by number, the folders that hold a graph.
-    incomplete: by number, what is missing in the other version folders.
+    incomplete: by number, the missing part of each other version folder.
     empty: whether no subfolder has the name of a version.
     """
 
@@ -70,7 +70,7 @@ class DiskLayout:
 
     configs: the wanted models, by name.
     models: by model with a version folder, the versions that hold a graph.
-    incomplete: by model and number, what is missing in the other versions.
+    incomplete: by model and number, the missing part of each other version.
     unreadable: the models whose folders could not be read, and whose versions are unknown.
     files: the files of the newest versions of each model, by folder.
     empty: the models whose folders hold no version folder at all, complete or not.

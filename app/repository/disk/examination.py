@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from app.repository.disk.disk_layout import PIPELINE_FILE, graph_beside_pipeline, walk
 from app.repository.disk.storage_process import at
 
-#: Finds what is missing in a version's folder; empty if nothing is. Blocking, and sent to another process.
+#: Finds the missing part of a version's folder; empty if the version is whole. Blocking; called in another process.
 MissingPart = Callable[[Path], str]
 
 #: The bytes of one read, and the seconds between two signs of life. Chosen.
@@ -34,7 +34,7 @@ _SLOW_S = 0.003
 
 
 class Examined(NamedTuple):
-    """The result: what is missing or wrong in a version, and the read that stays slow; empty if all is well."""
+    """The result: the missing or wrong part of a version, and the read that stays slow; empty if there is none."""
 
     missing: str = ""
     slow: str = ""
@@ -49,7 +49,7 @@ def examine(version: Path, missing_part: MissingPart) -> Examined:
 
     Raises OSError: a file cannot be read.
     """
-    # 1. What is missing, by the pipeline's rule or the runtime's.
+    # 1. The missing part, by the rule of pipelines or of the runtime.
     at(version)
     pipeline = (version / PIPELINE_FILE).is_file()
     if fault := graph_beside_pipeline(version) if pipeline else missing_part(version):

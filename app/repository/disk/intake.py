@@ -75,7 +75,7 @@ class Intake:
         self._since(folder, files)
 
     def forget_others(self, folders: Collection[Path], unknown: Collection[Path]) -> None:
-        """Forget all but these folders, and folders below those of models whose versions are unknown now."""
+        """Forget all folders but these. Folders below `unknown`, the models with unknown versions, are kept, too."""
         for folder in self._seen.keys() - folders:
             if folder.parent not in unknown:
                 del self._seen[folder]

@@ -177,7 +177,7 @@ def keep_assets(copy: Path) -> bool:
     """Delete the parts of a copy that are in memory after a load, all but assets; False if there are none. Blocking."""
     assets = copy / "assets"
     if assets.is_symlink() or not assets.is_dir() or not any(assets.iterdir()):
-        return assets.is_symlink()  # to what has another name, too: all of it stays
+        return assets.is_symlink()  # the link leads to another folder of the copy, so all of the copy stays
     for path in set(copy.iterdir()) - {assets}:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -105,7 +105,7 @@ class LoadMarkers:
             self._unmark((model, version))
 
     def close(self) -> None:
-        """Delete the marks of loads under way, as the server is told to end: they are not to blame for it."""
+        """Delete the marks of loads under way, when the server is asked to end: no load caused this end."""
         self._closed.set()
         for key in list(self._under_way):
             self._unmark(key)
@@ -145,7 +145,7 @@ class LoadMarkers:
             self._closed.set()
             return
         self._under_way[key] = file
-        if self._closed.is_set():  # the server was told to end meanwhile
+        if self._closed.is_set():  # a request to end the server came meanwhile
             self._unmark(key)
 
     def _read_left(self) -> dict[tuple[str, int], _LeftMark]:

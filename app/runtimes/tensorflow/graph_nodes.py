@@ -1,4 +1,4 @@
-"""The nodes of graphs: what they read, and which functions they call."""
+"""The nodes of graphs: their operands, and the functions that they call."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from app.runtimes.tensorflow.graph_nodes import node_of
 
 
 def part_of(graph: Any, outputs: Iterable[str], inputs: Iterable[str] = ()) -> Any:
-    """A copy of the nodes that these outputs, tensors or nodes, need in a GraphDef, in its order."""
+    """A copy of the nodes of a GraphDef that these outputs (tensors or nodes) need, in the order of the GraphDef."""
     needed = needed_nodes({node.name: node for node in graph.node}, outputs, inputs)
     part = tf.compat.v1.GraphDef(library=graph.library, versions=graph.versions)
     part.node.extend(node for node in graph.node if node.name in needed)

@@ -1,11 +1,12 @@
 """Lines that TensorFlow's libraries write to standard error while they are imported, in the form of the server's log.
 
-They write to the file descriptor, some lines before they read TF_CPP_MIN_LOG_LEVEL, which does not suppress these. So
-meanwhile a separate process reads these lines, and writes them in the server's form (app/log_lines.py); lines of
-information are left out unless the log's level is debug. The reader is no thread, and reads to the end: the last words
-of an import that ends the process are not lost with it. (If the server is process 1 of a container, the kernel ends the
-reader soon after.) After the import the descriptor is restored: later lines of TensorFlow, its warnings and the last
-words of a crash, come at once, in TensorFlow's form.
+The libraries write to the file descriptor itself. They write some lines before they read TF_CPP_MIN_LOG_LEVEL, so this
+variable does not suppress them. During the import a separate process, the reader, gets all lines and writes them in the
+server's form (app/log_lines.py). It leaves out lines of information unless the level of the log is debug.
+
+The reader is a process, not a thread: if the import ends the server's process, the reader still writes the last lines.
+(If the server is process 1 of a container, the kernel ends the reader soon after.) After the import the descriptor is
+restored: later warnings of TensorFlow and the lines of a crash come at once, in TensorFlow's form.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from app.log_output.line_writer import LineWriter
 from app.log_output.outputs import open_output
 from app.log_output.standard_streams import FLUSH_S
 
+#: The program of the reader; its arguments are the server's import path.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.runtimes.tensorflow.native_lines import main; main()"
 
 #: `I0000 00:00:1795649144.124035    4761 port.cc:153] text`, and `2026-11-25 23:19:04.124035: I port.cc:153] text`.
-_LINE = re.compile(r"(?:([IWEF])\d{4} [\d:.]+ +\d+ |[\d-]{10} [\d:.]+: ([IWEF]) )([^\]]*)\] (.*)")
+_TENSORFLOW_LINE = re.compile(r"(?:([IWEF])\d{4} [\d:.]+ +\d+ |[\d-]{10} [\d:.]+: ([IWEF]) )([^\]]*)\] (.*)")
 
-#: TensorFlow's remark that its log goes to standard error: here it does not.
-_ABOUT_THE_LOG = "before absl::InitializeLog()"
+#: Part of TensorFlow's remark that its log goes to standard error. The remark is left out: the reader gets the log.
+_STDERR_REMARK = "before absl::InitializeLog()"
 
 _LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
 
@@ -40,10 +42,13 @@ _LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": lo
 def formatted_stderr(*, threads: bool = True) -> Iterator[None]:
     """A block in which lines to the file descriptor of standard error become lines of the server's log.
 
-    Nothing changes where no log was configured, or no process can be started. Processes that begin in the block keep
-    the changed descriptor. `threads`: whether a thread may wait for the end of the reader, else the block does.
+    The lines stay as they are if no log was configured, or if the reader cannot be started. A process that is started
+    in the block keeps the changed descriptor.
+
+    Args:
+        threads: whether a thread may wait for the end of the reader; otherwise the end of the block waits.
     """
-    reader = _start() if configured() else None
+    reader = _start_reader() if configured() else None
     if reader is None or reader.stdin is None:
         yield
         return
@@ -61,7 +66,8 @@ def formatted_stderr(*, threads: bool = True) -> Iterator[None]:
             reader.wait()
 
 
-def _start() -> subprocess.Popen[bytes] | None:
+def _start_reader() -> subprocess.Popen[bytes] | None:
+    """Start the reader; None if standard error is closed or no process can be started."""
     try:
         os.fstat(2)
         return subprocess.Popen(  # noqa: S603 - fixed arguments
@@ -74,31 +80,38 @@ def _start() -> subprocess.Popen[bytes] | None:
 
 
 def main() -> None:
-    """Reads standard input to its end. Signals do not end the reader: it outlives the process whose lines it reads."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
+    """The reader: it writes the lines of standard input, rewritten, to standard error until the input ends.
+
+    It ignores signals, so it still runs when the server's process ends.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     writer = LineWriter(open_output(2))
     for line in rewritten(sys.stdin.buffer, *(configured() or ("info", "text"))):
-        writer.put(line)  # does not wait: the process whose lines these are waits for this one
+        writer.put(line)  # does not block: the server waits for the reader
     writer.flush(FLUSH_S)
 
 
 def rewritten(lines: Iterable[bytes], level: str, form: str) -> Iterator[bytes]:
-    """Lines of TensorFlow's libraries in the log's form; others stay, or are the message of an object in JSON."""
+    """The lines in the form of the log.
+
+    A line that is not in TensorFlow's form stays as it is; if the form is JSON and the line is not, it becomes the
+    message of a warning.
+    """
     write = lines_of(form)
-    least = logging.DEBUG if level == "debug" else logging.WARNING
+    least_level = logging.DEBUG if level == "debug" else logging.WARNING
     for line in lines:
         text = line.decode(errors="backslashreplace").rstrip("\n")
-        if found := _LINE.fullmatch(text):
+        if found := _TENSORFLOW_LINE.fullmatch(text):
             record = _record(_LEVELS[found[1] or found[2]], f"{found[4]} ({found[3]})")
-        elif _ABOUT_THE_LOG in text:
+        elif _STDERR_REMARK in text:
             continue
         elif form == "json" and text and not text.startswith("{"):
             record = _record(logging.WARNING, text)
         else:
             yield line
             continue
-        if record.levelno >= least:
+        if record.levelno >= least_level:
             yield write.format(record).encode() + b"\n"
 
 

@@ -324,7 +324,7 @@ def graphs_of(loaded: Any) -> list[Any]:
 
 
 def _graphs_of(loaded: Any) -> tuple[list[Any], list[Any]]:
-    """The graphs of a loaded object's functions and of all others in its file; and the graphs that hold these."""
+    """The graphs of all functions in the file of a loaded object; and the graphs that hold these functions."""
     from tensorflow.python.framework import ops  # noqa: PLC0415 - may be missing
 
     functions = list(loaded.signatures.values())

@@ -34,7 +34,7 @@ _BANNER = (b"before absl::InitializeLog()", b"oneDNN custom operations are on", 
 
 
 def start(options: RuntimeOptions) -> Runtime:
-    """Raises as TensorFlowRuntime; ImportError: there is no TensorFlow."""
+    """The TensorFlow runtime. Raises as TensorFlowRuntime; ImportError: there is no TensorFlow."""
     with nullcontext() if "tensorflow" in sys.modules else formatted_stderr():
         load_libraries()
         from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime  # noqa: PLC0415 - it imports TensorFlow
@@ -59,7 +59,7 @@ def preload() -> None:
 
 @contextmanager
 def without_banner() -> Iterator[None]:
-    """A block whose lines to stderr come at its end, without TensorFlow's banner.
+    """A block that holds lines to stderr until its end, and leaves out TensorFlow's banner.
 
     For commands, which do one thing at a time: processes that begin in the block would keep the changed descriptor.
     """
@@ -77,7 +77,7 @@ def without_banner() -> Iterator[None]:
             os.close(saved)
             held.seek(0)
             for line in held:
-                if not any(each in line for each in _BANNER):
+                if not any(part in line for part in _BANNER):
                     with suppress(OSError):  # its reader is gone
                         os.write(2, line)
 
@@ -98,7 +98,7 @@ def _folders(package: str) -> list[Path]:
 
 
 def load_library(path: Path) -> bool:
-    """Whether the library could be loaded, for the process's life. Other threads run meanwhile."""
+    """Load a library for the life of the process, while other threads run. Returns whether that succeeded."""
     dlopen = getattr(ctypes.CDLL(None), "dlopen", None)  # called as any function of C, without the GIL
     if dlopen is None or not path.exists():
         return False

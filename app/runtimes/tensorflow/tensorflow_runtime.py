@@ -197,7 +197,7 @@ def computes_in_tf32(gpus: Sequence[Any]) -> bool:
 
 
 def _set_threads(setting: str, threads: int, set_threads: Callable[[int], None]) -> None:
-    """Raises RuntimeError if TensorFlow already runs with another number. 0 changes nothing."""
+    """Set a number of threads; 0 changes nothing. Raises RuntimeError: TensorFlow already runs with another one."""
     if threads == 0:
         return
     try:

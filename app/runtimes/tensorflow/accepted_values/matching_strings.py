@@ -1,7 +1,7 @@
 """Strings that match a regular expression of a graph.
 
-Understood are literals, escapes, classes, groups, alternatives and repetitions. Each string is checked by matching it,
-so that a pattern which is not understood gives no string, and no wrong one.
+The maker understands literals, escapes, classes, groups, alternatives and repetitions. Each string that it makes is
+matched against the patterns, so a pattern that it misreads gives no string rather than a wrong one.
 """
 
 from __future__ import annotations
@@ -12,29 +12,31 @@ from collections.abc import Sequence
 import numpy as np
 
 _DIGITS = "0123456789"
-_WORDS = _DIGITS + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
-_ESCAPED = {"d": _DIGITS, "w": _WORDS, "s": " ", "t": "\t", "n": "\n", "D": "abc", "W": "-", "S": "abc1"}
+_WORD_CHARACTERS = _DIGITS + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 
-#: A repetition without an end repeats up to this many times more than it must. Chosen.
-_MORE = 3
+#: The characters that an escape stands for, by the letter after the backslash; for negated classes, a few of them.
+_ESCAPED = {"d": _DIGITS, "w": _WORD_CHARACTERS, "s": " ", "t": "\t", "n": "\n", "D": "abc", "W": "-", "S": "abc1"}
 
-#: The longest pattern that is read, and the longest string. Chosen.
-_LONGEST = 1024
+#: An item is repeated at most this many times more than the pattern requires. Chosen.
+_EXTRA_COPIES = 3
+
+#: The most characters of a pattern, and of a string. Chosen.
+_MOST_CHARACTERS = 1024
 
 
 class _NotUnderstood(Exception):
-    """The pattern has an element that is not read here."""
+    """The pattern has an element that the maker does not understand."""
 
 
 def matching_strings(patterns: Sequence[str], count: int, random: np.random.Generator) -> list[bytes]:
-    """Up to `count` different strings that match all patterns, by the first one."""
+    """Up to `count` different strings that match all patterns. They are made from the first pattern."""
     found: dict[str, None] = {}
-    for _ in range(4 * count if patterns and len(patterns[0]) <= _LONGEST else 0):
+    for _ in range(4 * count if patterns and len(patterns[0]) <= _MOST_CHARACTERS else 0):
         try:
-            text = _Maker(patterns[0], random).make()
+            text = _StringMaker(patterns[0], random).make()
         except (_NotUnderstood, IndexError, ValueError):
             break
-        if len(text) <= _LONGEST and matches_all(text.encode(), patterns):
+        if len(text) <= _MOST_CHARACTERS and matches_all(text.encode(), patterns):
             found[text] = None
         if len(found) == count:
             break
@@ -42,14 +44,15 @@ def matching_strings(patterns: Sequence[str], count: int, random: np.random.Gene
 
 
 def matches_all(text: bytes, patterns: Sequence[str]) -> bool:
+    """Whether the text matches all patterns. True if Python cannot read a pattern: graphs have the dialect of RE2."""
     try:
         return all(re.fullmatch(pattern.encode(), text) for pattern in patterns)
     except (re.error, RecursionError, OverflowError):
-        return True  # another dialect
+        return True  # a call of the model will show
 
 
-class _Maker:
-    """A reader of a pattern, from left to right, that makes a matching string meanwhile."""
+class _StringMaker:
+    """A parser that reads a pattern from left to right and makes a matching string on the way."""
 
     def __init__(self, pattern: str, random: np.random.Generator) -> None:
         self._left = pattern
@@ -72,33 +75,36 @@ class _Maker:
         text = ""
         while self._left and self._left[0] not in "|)":
             text += self._repeated()
-            if len(text) > _LONGEST:
+            if len(text) > _MOST_CHARACTERS:
                 raise _NotUnderstood
         return text
 
     def _repeated(self) -> str:
-        before = self._left
+        """Copies of the next item, as many as its repetition allows. Each copy is made by reading the item again."""
+        item_start = self._left
         self._item()
         least, most = self._repetition()
-        after = self._left
+        item_end = self._left
         made = ""
-        for _ in range(self._random.integers(least, min(most, least + _MORE, _LONGEST), endpoint=True)):
-            self._left = before
+        for _ in range(self._random.integers(least, min(most, least + _EXTRA_COPIES, _MOST_CHARACTERS), endpoint=True)):
+            self._left = item_start
             made += self._item()
-        self._left = after
+        self._left = item_end
         return made
 
     def _repetition(self) -> tuple[int, int]:
+        """The least and the greatest number of copies of the item that was just read; 1 and 1 without a repetition."""
         found = re.match(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??", self._left)
         if found is None:
             return 1, 1
         self._left = self._left[found.end() :]
         if found[2] is None:
-            return {"*": (0, _MORE), "+": (1, 1 + _MORE), "?": (0, 1)}[found[1]]
+            return {"*": (0, _EXTRA_COPIES), "+": (1, 1 + _EXTRA_COPIES), "?": (0, 1)}[found[1]]
         least = int(found[2])
-        return least, least if found[3] is None else int(found[4] or least + _MORE)
+        return least, least if found[3] is None else int(found[4] or least + _EXTRA_COPIES)
 
     def _item(self) -> str:
+        """A string for the next group, class, escape, anchor or character."""
         first, self._left = self._left[0], self._left[1:]
         if first == "(":
             self._left = re.sub(r"^\?(:|P?<\w+>)", "", self._left)
@@ -116,9 +122,10 @@ class _Maker:
             return ""
         if first in "*+?{":
             raise _NotUnderstood
-        return self._one_of(_WORDS) if first == "." else first
+        return self._one_of(_WORD_CHARACTERS) if first == "." else first
 
     def _class(self) -> str:
+        """The characters of a class, whose opening bracket was read."""
         found = re.match(r"(\^?)(\]?(?:\\.|[^\]\\])*)\]", self._left)
         if found is None or found[2].startswith("[:"):
             raise _NotUnderstood
@@ -129,7 +136,7 @@ class _Maker:
             first = _ESCAPED.get(one[1:], one[1:]) if one.startswith("\\") else one
             characters += "".join(map(chr, range(ord(one[-1]), ord(other[-1]) + 1))) if other else first
         if found[1]:
-            return "".join(each for each in _WORDS + " -." if each not in characters)
+            return "".join(character for character in _WORD_CHARACTERS + " -." if character not in characters)
         return characters
 
     def _one_of(self, characters: str) -> str:

@@ -1,4 +1,4 @@
-"""The facts of a graph that a signature has: what its calls may write, draw and read, and its fingerprint."""
+"""The facts of a graph that a signature has: the writes, random numbers and reads of its calls, and its fingerprint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a variant that was proven for some values alone; plain answers calls with others."""
+"""Calls of a variant that was proven for some values only; plain answers calls with other values."""
 
 from __future__ import annotations
 

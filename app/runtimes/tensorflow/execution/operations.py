@@ -107,7 +107,7 @@ def has_loops(graph: Any) -> bool:
 
 
 def takes_one_rank(graph: Any) -> bool:
-    """Whether an operation counts dimensions by a data format, as those of images do.
+    """Whether an operation counts dimensions by a data format, as operations on images do.
 
     Such kernels do not reject another rank: TensorFlow ends the process (tensor_format.h). BiasAdd's does.
     """

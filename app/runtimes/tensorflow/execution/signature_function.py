@@ -106,7 +106,7 @@ class SignatureFunction:
 
     @cached_property
     def steering(self) -> frozenset[str]:
-        """The inputs whose values may decide how long a call takes or how much memory."""
+        """The inputs with values that may decide the time or the memory of a call."""
         names = {tensor.op.name: name for name, tensor in zip(self._inputs, self.plain.inputs, strict=False)}
         return frozenset(names[each] for each in steering_inputs(self.plain.graph.as_graph_def(), names))
 
@@ -116,13 +116,13 @@ class SignatureFunction:
         return hints_of_function(self.plain, self.signature, private_api.captures(self.plain.graph))
 
     def use(self, variants: Mapping[int, Variant]) -> None:
-        """From now on calls with these numbers of rows (1 if the signature shares no calls) run these variants."""
+        """Use these variants in later calls, by their numbers of rows (1 if the signature shares no calls)."""
         with self._keeping:
             self._variants = variants
             self._calls.clear()
 
     def use_compiled(self, variants: Iterable[Variant]) -> None:
-        """From now on calls with exactly the shapes of these variants run them."""
+        """Use these variants in later calls with exactly their shapes."""
         compiled = {variant.shapes: variant for variant in variants if variant.shapes is not None}
         with self._keeping:
             self._compiled = compiled

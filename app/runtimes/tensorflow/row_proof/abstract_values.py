@@ -114,7 +114,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Row splits [rows + 1]: the begin of each row's entries. `entries`: the space of these."""
+    """Row splits [rows + 1]: the begin of each row's entries. `entries`: the space of the entries."""
 
     entries: int
     of: int = ROWS
@@ -156,7 +156,7 @@ class MoreRows:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A tensor without any other value; `reason` names the operation that made it so."""
+    """A tensor that no other kind of value describes; `reason` names the operation that made it."""
 
     verdict: Literal["mixes", "unknown"]
     reason: str

@@ -1,4 +1,4 @@
-"""The operations that make results of a graph, for the reasons why an output has no row for each row.
+"""The operations that make the results of a graph. Reasons name them: why an output has no row for each input row.
 
 Operations that only pass a value on, and calls of functions, are looked through.
 """

@@ -105,7 +105,7 @@ def rows_of_signature(
     outputs: Mapping[str, str],
     **facts: Any,
 ) -> GraphRows | None:
-    """The verdicts of its graph on a signature; None if no input has rows. `facts` are those of `prove_rows`."""
+    """The verdicts of the graph of a signature; None if no input has rows. `facts`: arguments of `prove_rows`."""
     shapes = {name: signature.inputs[name].shape for name in inputs}
     if not any(map(has_rows, shapes.values())):
         return None

@@ -241,7 +241,7 @@ class SavedModel:
         return lambda **tensors: function(**{renamed[name]: tensor for name, tensor in tensors.items()})
 
     def _function_of(self, signature: str) -> SignatureFunction:
-        """Raises InferenceFailed or SignatureNotFound if there is none."""
+        """The function of a signature. Raises InferenceFailed or SignatureNotFound if there is none."""
         function = self._functions.get(signature)
         if function is None:
             raise no_function(signature, self.signatures, closed=self._loaded is None)

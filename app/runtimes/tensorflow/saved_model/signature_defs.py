@@ -35,11 +35,12 @@ _QUANTIZED = frozenset({tf.qint8, tf.quint8, tf.qint16, tf.quint16, tf.qint32})
 
 
 def why_session(meta_graph: Any) -> str:
-    """The reason why a MetaGraphDef needs a session; empty if functions can execute it. It is of TensorFlow 1, and
+    """The reason why a MetaGraphDef needs a session; empty if functions can execute it.
 
-    - has references: to variables, or to tables before TensorFlow 1.0,
-    - does not say the types of its inputs and outputs, as exports before TensorFlow 1.0,
-    - or has a signature that lacks an input, such as a flag for training.
+    A MetaGraphDef of TensorFlow 1 needs a session in three cases.
+    - It has references to variables, or to tables (before TensorFlow 1.0).
+    - It does not say the types of its inputs and outputs, as exports before TensorFlow 1.0.
+    - A signature lacks an input, such as a flag for training.
     """
     if meta_graph.HasField("object_graph_def"):
         return ""

@@ -1,4 +1,4 @@
-"""The search for shapes that a signature with free inner shapes is compiled for: those that its buckets are padded to.
+"""The search for shapes for which a signature with free inner shapes is compiled: the padded shapes of its buckets.
 
 Rules, beside those of variant_search.py
 1. Compiled code is used at exactly its shapes. Nothing is compiled after the search: no caller waits for a compilation.
@@ -77,7 +77,10 @@ class ShapeSearch:
         return gains
 
     def _gain(self, shape: ShapeTrial) -> float:
-        """Raises VariantNotPossible, OverBudget, or an error of TensorFlow, if the signature cannot be compiled."""
+        """The speed-up of a shape by compiled code.
+
+        Raises VariantNotPossible, OverBudget, or an error of TensorFlow, if the signature cannot be compiled.
+        """
         # 1. The answer of plain. A shape that the model rejects is not compiled.
         function, inputs = self.function, shape.inputs
         rows = len(next(iter(inputs.values()))) if function.signature.batchable else 1

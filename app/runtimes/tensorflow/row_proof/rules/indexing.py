@@ -110,7 +110,7 @@ def _gather_by_batch(call: Call, params: Value, indices: Value, axis: int, batch
 
 
 def _of_distinct(call: Call, params: Value, indices: Index, axis: int) -> Value:
-    """For each entry, the value that was computed of its distinct entry."""
+    """For each entry, the value that was computed for the equal distinct entry."""
     rows = call.rows(params)
     axis = normal_axis(call, axis, len(rows.shape))
     if rows.space not in {indices.of, ROWS}:
@@ -123,7 +123,7 @@ def _of_distinct(call: Call, params: Value, indices: Index, axis: int) -> Value:
 
 @rule("Unique UniqueV2")
 def unique(call: Call, value: Value, axis: Value = Uniform((1,), (0,))) -> Results:  # noqa: B008 - it is frozen
-    """The distinct entries, and for each entry the number of its distinct one."""
+    """The distinct entries, and for each entry the number of the equal distinct entry."""
     if all_uniform(value, axis) and isinstance(value, Uniform):
         shape = value.shape
         return [Uniform(None if shape is None else (call.symbols.fresh(),) if len(shape) == 1 else None), Uniform()]

@@ -261,7 +261,7 @@ def blocks_and_depth(call: Call, value: Value) -> Results:
 
 @rule("SpaceToBatchND BatchToSpaceND")
 def blocks_and_rows(call: Call, value: Value, block: Value, margins: Value) -> Results:
-    """Blocks become rows, [blocks, rows], one after the other; or such rows become blocks."""
+    """Blocks become rows, [blocks, rows], block after block; or rows of that layout become blocks."""
     to_rows = call.node.op == "SpaceToBatchND"
     call.uniform(margins, "padding" if to_rows else "crop")
     shape, sizes, added = call.shape(value), call.constant(block, "block"), constant(margins)
@@ -310,7 +310,7 @@ def colours(call: Call, value: Value) -> Results:
 
 @rule("CropAndResize")
 def crop(call: Call, image: Value, boxes: Value, images: Value, size: Value) -> Results:
-    """The image of a box is an index: the place of its row, or any other."""
+    """The image of a box is an index: the place of the box's row, or another place."""
     known = ints_of(call.uniform(size, "size"))
     shape = call.shape(image)
     pixels = known if known and len(known) == 2 else (call.symbols.fresh(), call.symbols.fresh())

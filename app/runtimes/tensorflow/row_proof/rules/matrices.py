@@ -69,7 +69,7 @@ def take_diagonals(call: Call, value: Value, k: Value, fill: Value) -> Results:
 
 @rule("Bitcast")
 def bitcast(call: Call, value: Value) -> Results:
-    """A cast between types of equal size; others add or remove a last axis."""
+    """A cast between types of equal size. Casts between other types add or remove a last axis."""
     from_type, to_type = (tf.as_dtype(call.attributes[name].type) for name in ("T", "type"))
     if from_type.size != to_type.size:
         raise call.unknown("it changes the number of dimensions")

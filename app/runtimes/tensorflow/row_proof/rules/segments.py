@@ -46,7 +46,7 @@ def _by_fixed_numbers(call: Call, value: Value, shape: Shape, numbers: Uniform, 
 
 
 def _space_of_rows(call: Call, value: Value, numbers: Value) -> int | None:
-    """The space of the rows that the entries of `value` belong to, by their `numbers`; None if these are others."""
+    """The space of the rows to which `numbers` assigns the entries of `value`; None without numbers of rows."""
     if not isinstance(numbers, Numbers) or not isinstance(value, Rows):
         return None
     lie = numbers.rows
@@ -104,7 +104,7 @@ def sparse_segments(call: Call, params: Value, indices: Value, numbers: Value) -
 
 @rule("SparseFillEmptyRows")
 def fill_empty(call: Call, indices: Value, values: Value, shape: Value, default: Value) -> Results:
-    """A sparse tensor with an entry for each row that has none."""
+    """A sparse tensor with an added entry in each empty row."""
     call.uniform(default, "default")
     places, rows = sparse_entries(call, indices, values)
     wanted = ints_of(shape)
@@ -155,7 +155,7 @@ def to_dense(call: Call, indices: Value, shape: Value, values: Value, default: V
 
 @rule("SparseTensorDenseMatMul")
 def sparse_product(call: Call, indices: Value, values: Value, shape: Value, dense: Value) -> Results:
-    """A row of the sparse matrix for each row, times a matrix that is the same for all."""
+    """The product of a sparse matrix, with one row for each row, and a matrix that is the same for all rows."""
     places, _ = sparse_entries(call, indices, values)
     matrix = call.shape(call.uniform(dense, "matrix"))
     wanted = ints_of(shape)

@@ -401,7 +401,7 @@ def fill(call: Call, dims: Value, value: Value) -> Results:
 
 
 def _repeated_uniform(call: Call, shape: Shape) -> Rows:
-    """Rows that are all alike: their order along the axis does not matter."""
+    """Equal rows: their order along the axis does not matter."""
     with_rows = [axis for axis, dim in enumerate(shape) if has_space(dim)]
     if len(with_rows) != 1:
         raise call.unknown("it makes rows along two axes")

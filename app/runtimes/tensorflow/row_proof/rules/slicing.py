@@ -137,7 +137,7 @@ def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[Cut]:
 
 
 def _for_each_axis(call: Call, cuts: list[Cut], rank: int) -> list[Cut]:
-    """A cut for each axis; 'new' ones are of none."""
+    """A cut for each axis; a 'new' cut belongs to no axis."""
     rest = [Cut("all")] * (rank - sum(cut.kind in ("cut", "one") for cut in cuts))
     found: list[Cut] = []
     for cut in cuts:
