@@ -199,7 +199,7 @@ class _Limited(HTTPConnection):
 
 
 class _LimitedTls(_Limited, HTTPSConnection):
-    """The same with TLS."""
+    """A connection with TLS that gives its socket to the limit as soon as it has one."""
 
 
 class _Fetching(urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPRedirectHandler):

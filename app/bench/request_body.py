@@ -45,7 +45,7 @@ class TargetUrl:
 
     @classmethod
     def parse(cls, url: str) -> TargetUrl:
-        """Raises CannotMakeRequest."""
+        """The target that a URL names. Raises CannotMakeRequest."""
         try:
             parts = urlsplit(url)
             port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -95,7 +95,7 @@ class InferencePath:
         """A body of `rows` rows; tensors of v2 are binary.
 
         Args:
-            metadata: what the server answers at `metadata_path`.
+            metadata: the server's answer at `metadata_path`.
 
         Raises:
             CannotMakeRequest: the description cannot be read, or numbers cannot fill an input.

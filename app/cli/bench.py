@@ -59,7 +59,7 @@ def bench(
     the time at which its request was due. A rate is good if p99 is within the target and nothing fails.
     """
     from app.bench.request_body import CannotMakeRequest, TargetUrl  # noqa: PLC0415 - `ferry --help` needs none of it
-    from app.bench.trials import Trials  # noqa: PLC0415 - likewise
+    from app.bench.trials import Trials  # noqa: PLC0415 - `ferry --help` needs none of it
 
     with one_line_failures(CannotMakeRequest):
         address, content = TargetUrl.parse(url), body.read_bytes() if body else None
@@ -68,7 +68,7 @@ def bench(
         loads = _run_all(wanted, first_rate, trials)
     _show(loads, wanted)
     if picture is not None:
-        from app.bench.curve import draw  # noqa: PLC0415 - likewise
+        from app.bench.curve import draw  # noqa: PLC0415 - `ferry --help` needs none of it
 
         picture.write_text(draw(loads, target_p99_ms, url), encoding="utf-8")
         typer.echo(f"Picture: {picture}")
@@ -101,7 +101,7 @@ def _tls(https: bool, ca: Path | None, certificate: Path | None, key: Path | Non
 
 
 def _load(name: str, load: Callable[[], None]) -> None:
-    """Raises BadParameter."""
+    """Load the file of option `name`. Raises BadParameter if it cannot be read."""
     try:
         load()
     except OSError as error:
@@ -109,8 +109,8 @@ def _load(name: str, load: Callable[[], None]) -> None:
 
 
 def _run_all(wanted: Trials, first_rate: float, trials: int) -> list[OpenLoopResult]:
-    from rich.console import Console  # noqa: PLC0415 - likewise
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - slow to import
 
     from app.bench.open_loop import run_precisely  # noqa: PLC0415 - only `ferry bench` needs it
 

@@ -67,7 +67,7 @@ def check(  # noqa: PLR0917 - typer makes options of them
 
 def _print(findings: Findings, *, dot: bool, relative: bool) -> None:
     from app.pipelines.drawing import dot as graph  # noqa: PLC0415 - numpy
-    from app.pipelines.plan import Plan  # noqa: PLC0415 - as above
+    from app.pipelines.plan import Plan  # noqa: PLC0415 - numpy
 
     def shown(path: Path) -> str:
         return os.path.relpath(path) if relative else str(path)
@@ -85,7 +85,7 @@ def _print(findings: Findings, *, dot: bool, relative: bool) -> None:
 
 def _content(checked: Checked) -> str:
     from app.pipelines.drawing import LEGEND, describe, draw  # noqa: PLC0415 - numpy
-    from app.pipelines.plan import Plan  # noqa: PLC0415 - as above
+    from app.pipelines.plan import Plan  # noqa: PLC0415 - numpy
 
     if not isinstance(checked.content, Plan):
         if not checked.content:

@@ -41,7 +41,7 @@ def read_inputs(
 
 
 def find_signature(signatures: Mapping[str, ModelSignature], name: str) -> ModelSignature:
-    """Raises SignatureNotFound."""
+    """The signature of this name. Raises SignatureNotFound."""
     if name not in signatures:
         raise SignatureNotFound(f"The model has no signature {name!r}; it has {', '.join(signatures)}")
     return signatures[name]

@@ -30,8 +30,8 @@ def inspect(model: ModelArgument, models: ModelsOption = None) -> None:
 
 def _table(signatures: list[ModelSignature]) -> Table:
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - slow to import
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - slow to import
+    from rich.text import Text  # noqa: PLC0415 - slow to import
 
     table = Table(box=SIMPLE_HEAD)
     for column in _COLUMNS:

@@ -59,7 +59,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
             "it, start 'ferry serve'"
         )
     from app.runtime import RuntimeOptions, create_runtime  # noqa: PLC0415 - numpy, and TensorFlow behind it
-    from app.runtimes.tensorflow.start import without_banner  # noqa: PLC0415 - as above
+    from app.runtimes.tensorflow.start import without_banner  # noqa: PLC0415 - TensorFlow
 
     options = RuntimeOptions(
         settings.intra_op_threads,

@@ -117,7 +117,7 @@ class OfflineModels:
         return {number: cast("OfflineModel", servables[number].model) for number in self._served[name]}
 
     def check(self, text: bytes) -> Plan:
-        """Raises PipelineInvalid: the text of a pipeline is wrong, or does not fit these models."""
+        """The plan of a pipeline's text. Raises PipelineInvalid: the text is wrong, or does not fit these models."""
         content = parse(text)
         models = models_of(content)
         if reasons := lacking(models, self._find):
@@ -136,7 +136,7 @@ class OfflineModels:
         return signatures
 
     def _find(self, name: str, version: int | None = None, label: str | None = None) -> OfflineModel:
-        """Raises ServingError, as a server's catalog does."""
+        """The model that a step names. Raises ServingError, as a server's catalog does."""
         self._see(name)
         if not self._listed and label is not None and self.served(name):
             self._note(

@@ -68,11 +68,11 @@ def plan(
     price list is planned for, or the one that needs the fewest nodes. docs/scaling.md tells how it computes.
     """
     from app.cli.plan_report import as_json, show_manifests, show_table  # noqa: PLC0415 - numpy
-    from app.planning import autoscaling  # noqa: PLC0415 - as above
-    from app.planning.machine_choice import check_machines, plans_on  # noqa: PLC0415 - as above
-    from app.planning.measured_curve import CannotPlan, MeasuredCurve  # noqa: PLC0415 - as above
-    from app.planning.price_list import read_prices  # noqa: PLC0415 - as above
-    from app.planning.replica_plan import SERVER_RATE, Demand  # noqa: PLC0415 - as above
+    from app.planning import autoscaling  # noqa: PLC0415 - numpy
+    from app.planning.machine_choice import check_machines, plans_on  # noqa: PLC0415 - numpy
+    from app.planning.measured_curve import CannotPlan, MeasuredCurve  # noqa: PLC0415 - numpy
+    from app.planning.price_list import read_prices  # noqa: PLC0415 - numpy
+    from app.planning.replica_plan import SERVER_RATE, Demand  # noqa: PLC0415 - numpy
 
     with one_line_failures(CannotPlan):
         # 1. The demand.
@@ -123,7 +123,7 @@ def _check_options(
     *,
     forms: int,
 ) -> None:
-    """Raises CannotPlan: options are missing, or do not go together."""
+    """Check the combination of options. Raises CannotPlan: options are missing, or exclude each other."""
     from app.planning.measured_curve import CannotPlan  # noqa: PLC0415 - numpy
 
     if model is None and not curves:

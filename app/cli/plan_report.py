@@ -127,7 +127,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def as_json(plans: Sequence[ReplicaPlan], scaling: Autoscaling, price_of: Mapping[str, float] | None) -> str:
-    """Seconds, rows and requests a second. The first plan is the best one."""
+    """The plans as JSON, the best plan first. Units: seconds, rows, and requests a second."""
     return json.dumps(
         {
             "demand": asdict(plans[0].demand),

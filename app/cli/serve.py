@@ -42,7 +42,7 @@ class ServeCommand(TyperCommand):
 
 def _run(settings: Settings) -> int:
     if settings.frontends:
-        from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
+        from app.frontends.supervisor import supervise  # noqa: PLC0415 - takes long
 
         return supervise(settings)
     from app.server.single_process import serve as run  # noqa: PLC0415 - this import takes long, `--help` needs none of it

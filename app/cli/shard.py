@@ -41,7 +41,7 @@ def shard(
     with one_line_failures(ValueError):  # CannotShard, and what TensorFlow says of a folder that it cannot load
         settings = load_settings({} if models is None else {"models": models})
         path = find_version(model, settings.models)
-        from app.runtimes.tensorflow.start import preload, without_banner  # noqa: PLC0415 - likewise
+        from app.runtimes.tensorflow.start import preload, without_banner  # noqa: PLC0415 - `ferry --help` needs no TensorFlow
 
         with without_banner():
             preload()

@@ -69,7 +69,7 @@ def from_bytes(content: bytes | memoryview, dtype: np.dtype[Any], shape: Sequenc
 
 
 def check_simple(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises Unsupported if elements are structures, as for quantized types."""
+    """Check that all outputs have plain elements. Raises Unsupported for structures, such as quantized types."""
     for name, spec in outputs.items():
         if spec.dtype.names:
             raise Unsupported(f"Output {name!r} of type {enum_name(spec.dtype)} cannot be written")

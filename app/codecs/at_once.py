@@ -46,7 +46,7 @@ class TakesLong(Exception):
 
 
 def check_text(text: Buffer, most: float = inf) -> None:
-    """Raises TakesLong if a JSON text takes as long as more than `most` values."""
+    """Check that a JSON text is read as fast as `most` values. Raises TakesLong."""
     if len(text) <= most:
         return
     weight = len(text) / _BYTES_A_VALUE
@@ -57,7 +57,7 @@ def check_text(text: Buffer, most: float = inf) -> None:
 
 
 def check_numbers(texts: Sequence[Buffer], most: float) -> None:
-    """Raises TakesLong if numbers.c reads these arrays for as long as `most` values take elsewhere."""
+    """Check that numbers.c reads these arrays as fast as other code reads `most` values. Raises TakesLong."""
     size = sum(map(len, texts))
     if size <= most * _BYTES_AT_WORST:
         return

@@ -51,7 +51,7 @@ class PredictBody:
         return () if len(wanted) == len(signature.outputs) else wanted
 
     def check_model(self, model: ServedModel) -> None:
-        """Raises InvalidRequest if the body names another model or version than the URL."""
+        """Check that the body names no other model or version than the URL. Raises InvalidRequest."""
         if self.model and self.model != model.name:
             raise InvalidRequest(f"The body is for model {self.model[:256]!r}, the URL for {model.name!r}")
         if self.version is not None and self.version != model.version:
@@ -70,7 +70,12 @@ class ReadBody(Protocol):
     """Reads a body, given the most bytes that it may take in memory."""
 
     def __call__(self, body: bytes, max_bytes: int, /, *, at_once: bool = False) -> PredictBody:
-        """Raises InvalidRequest, BodyTooLarge; `at_once`, which is on the event loop, also TakesLong."""
+        """The content of a body.
+
+        Raises:
+            InvalidRequest, BodyTooLarge: the body is wrong or too large.
+            TakesLong: `at_once` is set, as on the event loop, and reading takes long.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def named_charset(content_type: bytes | None) -> str:
 
 
 def text_charset(content_type: bytes | None) -> str:
-    """As `named_charset` for a body of text; empty for any other body."""
+    """The charset of a body of text, as by `named_charset`; empty for any other body."""
     return "" if media_type(content_type or b"") in _TENSORS else named_charset(content_type)
 
 

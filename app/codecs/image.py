@@ -114,7 +114,7 @@ def _check_size(image: Any, height: Dimension, width: Dimension, spec: TensorSpe
 
 
 def _check_ratio(image: Any, size: int) -> None:
-    """Raises BodyTooLarge."""
+    """Check the bytes of the pixels against the `size` of the file. Raises BodyTooLarge."""
     if image.height * image.width * 4 > _FREE_BYTES + _MOST_RATIO * size:
         raise BodyTooLarge(
             f"The image has {image.width} x {image.height} pixels, which take more than {_MOST_RATIO} times the"

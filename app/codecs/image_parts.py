@@ -1,49 +1,53 @@
-"""The count of an image file's parts before Pillow reads it: a part takes a call of Python, a scan a pass."""
+"""The check of the number of parts and scans in an image file, before Pillow reads it.
+
+Pillow calls Python for every part (a segment of JPEG, a chunk of PNG), and passes over all pixels for every scan.
+"""
 
 from __future__ import annotations
 
 from app.core.errors import InvalidRequest
 
-#: An image may have this many segments or chunks, and one more per this many bytes. Chosen: cameras write some 20
-#: segments, encoders chunks of 8 KiB or more.
+#: The parts that any image may have, and the bytes of the file that allow another part. Chosen: cameras write some 20
+#: segments, and encoders write chunks of 8 KiB or more.
 _FREE_PARTS, _BYTES_A_PART = 200, 1024
 
-#: Each scan of a progressive JPEG is a pass over all pixels. Chosen: encoders write 10, and a thumbnail has its own.
+#: The scans that any progressive JPEG may have. Chosen: encoders write 10, and an embedded thumbnail has scans, too.
 _MOST_SCANS = 64
 
-_PNG_START, _MARKER = 8, 0xFF
+#: The bytes before the first part of PNG and of JPEG, and the first byte of a marker of JPEG.
+_PNG_START, _JPEG_START, _MARKER = 8, 2, 0xFF
 
 
 def check_parts(format_: str, body: bytes) -> None:
-    """Raises InvalidRequest if a JPEG or PNG has very many parts. Pillow finds other faults."""
-    if format_ == "PNG" and body.count(b"iCCP") > 1:  # each is inflated (PNG, section 5.6: at most one)
+    """Check the number of parts and scans of a JPEG or PNG; Pillow finds all other faults. Raises InvalidRequest."""
+    if format_ == "PNG" and body.count(b"iCCP") > 1:  # Pillow inflates every profile; PNG allows one (section 5.6)
         raise InvalidRequest("The PNG image has more than one colour profile")
-    most = _FREE_PARTS + len(body) // _BYTES_A_PART
-    position = _PNG_START if format_ == "PNG" else 2
-    following = _after_chunk if format_ == "PNG" else _after_segment
-    for _ in range(most):
+    most_parts = _FREE_PARTS + len(body) // _BYTES_A_PART
+    position = _PNG_START if format_ == "PNG" else _JPEG_START
+    next_part = _after_chunk if format_ == "PNG" else _after_segment
+    for _ in range(most_parts):
         if position >= len(body):
             break
-        position = following(body, position)
+        position = next_part(body, position)
     if position < len(body) or body.count(b"\xff\xda") > _MOST_SCANS + len(body) // _BYTES_A_PART:
-        raise InvalidRequest(f"The {format_} image has more than {most} parts, or more than {_MOST_SCANS} scans")
+        raise InvalidRequest(f"The {format_} image has more than {most_parts} parts, or more than {_MOST_SCANS} scans")
 
 
 def _after_chunk(body: bytes, position: int) -> int:
-    """The place after a chunk: length, type, data and checksum (PNG, section 5.3)."""
+    """The position after a chunk: length, type, data and checksum (PNG, section 5.3)."""
     return position + 12 + int.from_bytes(body[position : position + 4], "big")
 
 
 def _after_segment(body: bytes, position: int) -> int:
-    """The place after a segment; the end of the file at the first scan (JPEG, B.1.1). A stray byte is a part, too."""
+    """The position after a segment (JPEG, B.1.1); at a scan, the end of the file. A stray byte counts as a part."""
     if body[position] != _MARKER or body[position + 1 : position + 2] in (b"\xff", b"\0"):
         return position + 1
     if body[position + 1 : position + 2] == b"\xda":
         return len(body)
-    if body[position + 1 : position + 2] in _WITHOUT_LENGTH:
+    if body[position + 1 : position + 2] in _BARE_MARKERS:
         return position + 2
     return position + 2 + int.from_bytes(body[position + 2 : position + 4], "big")
 
 
-#: TEM, RST0 to RST7, SOI, EOI.
-_WITHOUT_LENGTH = [bytes([marker]) for marker in (0x01, *range(0xD0, 0xDA))]
+#: The markers without a length and data: TEM, RST0 to RST7, SOI, EOI.
+_BARE_MARKERS = [bytes([marker]) for marker in (0x01, *range(0xD0, 0xDA))]

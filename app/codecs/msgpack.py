@@ -1,7 +1,7 @@
 """Predict bodies in MessagePack: the documents of JSON, with tensors as bytes.
 
-Instead of nested lists, the value of an input, or all of `instances`, may be a tensor: a map of exactly `dtype`,
-`shape` and `data`. `data` is little-endian, row-major bytes; for strings a flat list.
+The value of an input, or of `instances`, is nested lists or a tensor map: a map of exactly `dtype`, `shape` and `data`.
+`data` is little-endian, row-major bytes; for strings a flat list.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ from app.codecs.protobuf.tensor_protos import ENCODING_BY_DTYPE
 from app.core.errors import InvalidRequest
 from app.core.inference import STRING, Array, InferenceResponse, dtype_name, string_array
 
+#: The keys of a tensor map, and the types by the names that `dtype` may have.
 _KEYS = {"dtype", "shape", "data"}
 _DTYPES = {dtype_name(dtype): dtype for dtype in ENCODING_BY_DTYPE if not dtype.names}
 
 
 def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
-    """Raises InvalidRequest; `at_once` also TakesLong. No length can exceed the body's."""
+    """The content of a MessagePack body. Its arrays take no more bytes than the body.
+
+    Raises:
+        InvalidRequest: the body is no document of this form.
+        TakesLong: `at_once` is set, and the document has many elements.
+    """
     if at_once and len(body) >= SHORT_BYTES and has_many_elements(body, MOST_ELEMENTS):
         raise TakesLong
     document = _document(body)
@@ -36,17 +42,17 @@ def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
         raise InvalidRequest(
             f"The MessagePack document is {quote(document)}; expected a map with 'inputs' or 'instances'"
         )
-    predict = document_body(_with_tensors(document))
-    predict.by_row = "instances" in document
+    predict = document_body(_with_arrays(document))
+    predict.by_row = "instances" in document  # also where a tensor has become `inputs`
     return predict
 
 
 def _document(body: bytes) -> Any:
     """The document in a body. Raises InvalidRequest.
 
-    The body is walked through before an object is made: an array that claims more elements than follow would get its
-    memory first, and nested ones a thousand times the body's size. Extensions would take a call of Python each;
-    timestamps become numbers of seconds.
+    A first pass over the body makes no objects. The parser reserves memory for as many elements as an array claims to
+    have, before it reads them: nested arrays with false lengths would take a thousand times the body's size. Extensions
+    are rejected, since the parser would call Python for every extension. Timestamps become numbers of seconds.
     """
     try:
         walk = msgpack.Unpacker(max_buffer_size=len(body))
@@ -60,46 +66,48 @@ def _document(body: bytes) -> Any:
 
 
 def _no_extension(code: int, _: bytes) -> Any:
+    """Reject an extension; msgpack calls it. Raises ValueError."""
     raise ValueError(f"extension type {code} is not supported")
 
 
-def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - rows are the first dimension
+def write(response: InferenceResponse, by_row: bool) -> bytes:  # noqa: ARG001 - tensors are written whole, by row or not
     """The reply `{"outputs": {name: tensor}}`, also for a single output."""
-    packed: bytes = msgpack.packb({"outputs": {name: _map_of(array) for name, array in response.outputs.items()}})
+    packed: bytes = msgpack.packb({"outputs": {name: _tensor_map(array) for name, array in response.outputs.items()}})
     return packed
 
 
-def _with_tensors(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with arrays in place of tensors. One tensor as `instances` becomes `inputs`: a column, not rows."""
+def _with_arrays(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document with an array in place of each tensor map. A tensor map as `instances` becomes `inputs`."""
     instances, inputs = document.get("instances"), document.get("inputs")
-    if "inputs" not in document and _is_tensor(instances):
-        return {**{key: document[key] for key in document if key != "instances"}, "inputs": _tensor(instances)}
-    if _is_tensor(inputs):
-        return {**document, "inputs": _tensor(inputs)}
+    if "inputs" not in document and _is_tensor_map(instances):
+        return {**{key: document[key] for key in document if key != "instances"}, "inputs": _array(instances)}
+    if _is_tensor_map(inputs):
+        return {**document, "inputs": _array(inputs)}
     if type(inputs) is dict:
         return {
             **document,
-            "inputs": {name: _tensor(each) if _is_tensor(each) else each for name, each in inputs.items()},
+            "inputs": {name: _array(value) if _is_tensor_map(value) else value for name, value in inputs.items()},
         }
     return document
 
 
-def _map_of(array: Array) -> dict[str, Any]:
+def _tensor_map(array: Array) -> dict[str, Any]:
+    """The tensor map of an array."""
     strings = array.dtype == STRING
     content = array.reshape(-1).tolist() if strings else np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     return {"dtype": dtype_name(array.dtype), "shape": list(array.shape), "data": content}
 
 
-def _is_tensor(value: object) -> bool:
+def _is_tensor_map(value: object) -> bool:
     return type(value) is dict and value.keys() == _KEYS
 
 
-def _tensor(found: Any) -> Array:
-    """Raises InvalidRequest."""
-    dtype = _DTYPES.get(found["dtype"]) if type(found["dtype"]) is str else None
+def _array(tensor: Any) -> Array:
+    """The array of a tensor map. Raises InvalidRequest."""
+    dtype = _DTYPES.get(tensor["dtype"]) if type(tensor["dtype"]) is str else None
     if dtype is None:
-        raise InvalidRequest(f"A tensor has 'dtype' {quote(found['dtype'])}; expected one of {', '.join(_DTYPES)}")
-    shape, content = _checked_shape(found["shape"]), found["data"]
+        raise InvalidRequest(f"A tensor has 'dtype' {quote(tensor['dtype'])}; expected one of {', '.join(_DTYPES)}")
+    shape, content = _checked_shape(tensor["shape"]), tensor["data"]
     if dtype == STRING:
         return _strings(content, shape)
     if type(content) is not bytes:
@@ -108,6 +116,7 @@ def _tensor(found: Any) -> Array:
 
 
 def _checked_shape(shape: Any) -> list[int]:
+    """The shape, if it is one. Raises InvalidRequest."""
     if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape) or len(shape) > MAX_RANK:
         raise InvalidRequest(
             f"A tensor has 'shape' {quote(shape)}; expected a list of at most {MAX_RANK} whole numbers"
@@ -116,6 +125,7 @@ def _checked_shape(shape: Any) -> list[int]:
 
 
 def _strings(content: Any, shape: list[int]) -> Array:
+    """The string array of a flat list. Raises InvalidRequest."""
     if type(content) is not list:
         raise InvalidRequest(f"A tensor of strings has 'data' {quote(content)}; expected a list of strings")
     values = [to_bytes(each) for each in content]

@@ -122,7 +122,12 @@ def write_npy(array: Array) -> bytes:
 
 
 def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
-    """Raises InvalidRequest; `at_once` also TakesLong if the array, never larger than the body, has many strings."""
+    """The content of an .npy body; the array is never larger than the body.
+
+    Raises:
+        InvalidRequest: the body is no array that numpy writes.
+        TakesLong: `at_once` is set, and the array has many strings.
+    """
     if at_once and _strings(body)[0] > MOST_STRINGS:
         raise TakesLong
     array = read_npy(body, "The body")
@@ -153,7 +158,7 @@ def _strings(body: bytes) -> tuple[int, np.dtype[Any]]:
 
 
 def check(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises NotAcceptable or Unsupported unless there is one output that numpy's files can represent."""
+    """Check that there is one output, and that numpy's files can represent it. Raises NotAcceptable, Unsupported."""
     if len(outputs) != 1:
         names = ", ".join(map(repr, outputs)) or "none"
         raise NotAcceptable(
@@ -164,7 +169,7 @@ def check(outputs: Mapping[str, TensorSpec]) -> None:
 
 
 def check_numpy(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises NotAcceptable or Unsupported if numpy's files cannot represent a type."""
+    """Check that numpy's files can represent all types. Raises NotAcceptable, Unsupported."""
     check_simple(outputs)
     for name, spec in outputs.items():
         if spec.dtype == STRING:

@@ -38,7 +38,13 @@ _FAULTS = (BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, 
 
 
 def read(body: bytes, max_bytes: int, *, at_once: bool = False) -> PredictBody:
-    """Raises InvalidRequest, BodyTooLarge; `at_once` also TakesLong if many members, or large ones."""
+    """The content of an .npz body.
+
+    Raises:
+        InvalidRequest: the body is no archive of arrays that numpy writes.
+        BodyTooLarge: the inflated members are too large.
+        TakesLong: `at_once` is set, and there are many members, or large ones.
+    """
     _check_directory(body)
     if at_once and _END.unpack(body[-_END.size :])[1] > _FREE_DIRECTORY_BYTES:
         raise TakesLong
@@ -82,7 +88,7 @@ def _inflate(archive: ZipFile, member: ZipInfo) -> bytes:
 
 
 def _check_directory(body: bytes) -> None:
-    """Raises InvalidRequest unless the archive ends as numpy's archives do, with a directory of limited size."""
+    """Check that the archive ends as numpy's archives do, with a directory of limited size. Raises InvalidRequest."""
     end = body[-_END.size :]
     plain = len(end) == _END.size and end.startswith(_END_SIGNATURE) and end.endswith(b"\0\0")
     if not plain or body[-_END.size - _ZIP64_SIZE :].startswith(_ZIP64_SIGNATURE):
@@ -96,7 +102,7 @@ def _check_directory(body: bytes) -> None:
 
 
 def _check_members(archive: ZipFile, max_bytes: int) -> None:
-    """Raises InvalidRequest, BodyTooLarge."""
+    """Check names, compression and sizes of the members. Raises InvalidRequest, BodyTooLarge."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise InvalidRequest("The .npz archive has two members of the same name")

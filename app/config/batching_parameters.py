@@ -41,7 +41,7 @@ class BatchingParameters:
 
 
 def read_batching_parameters(file: Path) -> BatchingParameters:
-    """Blocking.
+    """The batching parameters in a file. Blocking.
 
     Raises:
         InvalidRequest: the file holds no parameters, or wrong ones.

@@ -32,7 +32,7 @@ class SettingsError(ValueError):
 
 
 def load_settings(overrides: Mapping[str, Any], config: Path | None = None) -> Settings:
-    """Flags over environment over file.
+    """The settings, from flags, environment and file.
 
     Args:
         overrides: the flags given, by setting name.
@@ -83,7 +83,7 @@ def _read_file(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise SettingsError(f"The settings file {file} does not exist")
     try:
-        values = YamlConfigSettingsSource(Settings, yaml_file=file)()  # type: ignore[arg-type]  # as above
+        values = YamlConfigSettingsSource(Settings, yaml_file=file)()  # type: ignore[arg-type]  # it is a model
     except Exception as error:  # the YAML reader has no common base of its errors
         raise SettingsError(f"The settings file {file} is not a YAML mapping: {' '.join(str(error).split())}") from None
     for name in values:

@@ -216,7 +216,7 @@ class Metrics:
         yield from _attributes(_OF_STEPS, steps)
 
     def _findings(self, functions: Sequence[_Function]) -> Iterator[Series]:
-        """What is known of versions and signatures: how they run, and what shadow checks and trials found."""
+        """The findings on versions and signatures: how they run, and the results of shadow checks and trials."""
         checks: dict[Labels, Counter[str]] = {(name, str(number), each): Counter() for name, number, each in functions}
         checks |= self._by_function("shadow_checks")
         shown = _by_cause(checks, lambda results: dict.fromkeys(_SHADOW_RESULTS, 0) | results)

@@ -67,7 +67,7 @@ def take_over(notice: Callable[[int], str]) -> logging.Handler:
 
 
 def dropped_lines() -> int:
-    """The number of this process's lines that were not written, as nobody read them."""
+    """The number of this process's lines that were dropped, since the reader did not read them."""
     return sum(each.dropped for each in _writers.values())
 
 

@@ -54,13 +54,13 @@ def default_text(flag: Flag) -> str:
 
 
 def _serve(flags: Mapping[str, Value]) -> int:
-    from app.config.sources import SettingsError, load_settings, variable  # noqa: PLC0415 - as above
-    from app.frontends.supervisor import supervise  # noqa: PLC0415 - as below
+    from app.config.sources import SettingsError, load_settings, variable  # noqa: PLC0415 - takes long
+    from app.frontends.supervisor import supervise  # noqa: PLC0415 - takes long
     from app.model_server.grpc_flags import grpc_options_of  # noqa: PLC0415 - takes long
-    from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - so
-    from app.server.grpc_servers import grpc_options  # noqa: PLC0415 - as above
-    from app.server.single_process import serve  # noqa: PLC0415 - as above
-    from app.transports.tls.texts import TlsError  # noqa: PLC0415 - as above
+    from app.model_server.options import DIFFERENCES, from_environment, models_of, settings_of  # noqa: PLC0415 - takes long
+    from app.server.grpc_servers import grpc_options  # noqa: PLC0415 - takes long
+    from app.server.single_process import serve  # noqa: PLC0415 - takes long
+    from app.transports.tls.texts import TlsError  # noqa: PLC0415 - takes long
 
     given = {**from_environment(os.environ), **flags}
     differences = {name: value for name, value in DIFFERENCES.items() if not os.environ.get(variable(name))}

@@ -34,7 +34,7 @@ def grpc_options_of(given: Mapping[str, Value], options: GrpcOptions) -> GrpcOpt
 
 
 def _read(file: Path) -> TlsTexts:
-    """Raises TlsError."""
+    """The certificate and keys in an SSLConfig file. Raises TlsError."""
     try:
         return read_tls(file)
     except (InvalidRequest, OSError) as error:

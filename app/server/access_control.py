@@ -75,7 +75,7 @@ class AccessControl:
         while True:
             try:
                 await self.look()
-            except Exception:  # whatever it is: what is known stays, and the next look comes
+            except Exception:  # of any kind: the known credentials stay, and the next look comes
                 logger.exception("A bug kept credentials from being read anew")
             await asyncio.sleep(_LOOK_S)
 
@@ -98,7 +98,7 @@ class AccessControl:
                 self._fetching[key_set] = asyncio.create_task(self._fetch(key_set), name="keys of an issuer")
 
     def _read(self) -> AccessFile | AccessFileError:
-        self._stamp = _stamp_of(self._path)  # before it is read: what changes meanwhile is read again
+        self._stamp = _stamp_of(self._path)  # before the file is read: a change in between is read again
         try:
             read = read_access_file(self._path)
         except AccessFileError as error:
@@ -112,8 +112,8 @@ class AccessControl:
             self._key_sets = {}
             self.access.change(read)
             return
-        from app.access.key_sets import KeySet  # noqa: PLC0415 - see above
-        from app.access.tokens import Tokens  # noqa: PLC0415 - likewise
+        from app.access.key_sets import KeySet  # noqa: PLC0415 - needs the extra `jwt`
+        from app.access.tokens import Tokens  # noqa: PLC0415 - needs the extra `jwt`
 
         known = {each.source: each for each in self._key_sets.values()}
         self._key_sets = {name: known.get(issuer.jwks) or KeySet(issuer.jwks) for name, issuer in read.issuers.items()}
@@ -127,7 +127,7 @@ class AccessControl:
             self._listener(CredentialsLoaded("file", "failed", f"{read}; what was allowed before stays"))
 
     async def _fetch(self, key_set: KeySet) -> None:
-        from app.access.key_sets import KeysUnreadable  # noqa: PLC0415 - as above
+        from app.access.key_sets import KeysUnreadable  # noqa: PLC0415 - needs the extra `jwt`
 
         try:
             changed = key_set.changed(await _in_daemon_thread(key_set.fetch))
@@ -153,7 +153,7 @@ async def _in_daemon_thread(fetch: Callable[[], bytes]) -> bytes:
         Exception: as `fetch` does.
     """
     content: Future[bytes] = Future()
-    content.set_running_or_notify_cancel()  # from here on nobody can cancel it
+    content.set_running_or_notify_cancel()  # from here on it cannot be cancelled
 
     def run() -> None:
         try:

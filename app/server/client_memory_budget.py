@@ -37,7 +37,7 @@ def queue_bytes(budget: int) -> int:
 
 
 def client_bytes(budget: int, frontends: int = 0) -> int:
-    """The bytes of the other half, for bodies and replies, that each process has. `frontends` 0: the only process."""
+    """The bytes of the other half, for bodies and replies, in a process. `frontends` 0: the only process."""
     return (budget - queue_bytes(budget)) // max(1, frontends)
 
 

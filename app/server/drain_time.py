@@ -33,7 +33,7 @@ class DrainTime:
         return self._abandoned.is_set()
 
     def abandon(self) -> None:
-        """The drain ends at once: what is not answered yet is dropped."""
+        """End the drain at once: requests without an answer are dropped."""
         self._abandoned.set()
 
     async def wait(self, drain: Callable[[], Awaitable[None]], left: object) -> bool:

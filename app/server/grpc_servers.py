@@ -110,7 +110,7 @@ class GrpcServers:
         return None if self._operators is None else _on_http_port(self._operators)
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
-        """Raises OSError if it cannot listen; the text names the address.
+        """Listen, and serve. Raises OSError if it cannot listen; the text names the address.
 
         Args:
             shared: the sockets to take instead of the options' host and port.
@@ -120,7 +120,7 @@ class GrpcServers:
             await self._operators.start()
 
     async def stop(self, grace_s: float) -> None:
-        """As GrpcServer.stop."""
+        """Stop all servers, as GrpcServer.stop does."""
         await asyncio.gather(*(each.stop(grace_s) for each in (self._callers, self._operators) if each is not None))
 
 
@@ -164,7 +164,7 @@ def _services(backend: GrpcBackend) -> list[Service]:
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:
-    """Raises TlsError: what settings name for TLS cannot be used."""
+    """The options of gRPC that the settings mean. Raises TlsError: the certificate or key cannot be used."""
     return GrpcOptions(
         settings.host,
         settings.grpc_port,

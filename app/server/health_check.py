@@ -19,7 +19,7 @@ _TIMEOUT_S = 4.0
 
 
 def is_ready(variables: Mapping[str, str]) -> bool:
-    """Raises OSError, http.client.HTTPException: it does not answer."""
+    """Whether the server is ready. Raises OSError, http.client.HTTPException: the server does not answer."""
     operators = int(variables.get("FERRY_OPERATOR_PORT") or 0)
     port = operators or int(variables["FERRY_REST_PORT"])
     with_tls = bool(variables.get("FERRY_TLS_CERTIFICATE"))

@@ -93,7 +93,7 @@ def spare_from_collection() -> None:
 
 @contextmanager
 def spared_from_collection() -> Iterator[None]:
-    """The same at the end of the block, and no collection while it runs: imports make a million objects to walk."""
+    """No collection while the block runs, and `spare_from_collection` at its end: imports make a million objects."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from app.core.events import Listener, Subscriptions
 from app.transports.request_trace import Tracing
 
-#: Requests a second that chance takes at most. Chosen: one takes some 0.08 ms of processor time, so 0.8 % of a core.
+#: The most requests a second that are traced by chance. Chosen: a trace takes some 0.08 ms of processor time, so 100
+#: take 0.8 % of a core.
 _MOST_PER_S = 100.0
 
 
@@ -23,9 +24,9 @@ class Traces:
     """
 
     def __init__(self, share: float, listener: Listener, *, batches: bool) -> None:
-        from app.instrumentation.tracing.batch_spans import BatchSpans  # noqa: PLC0415 - see above
-        from app.instrumentation.tracing.export import Export  # noqa: PLC0415 - likewise
-        from app.instrumentation.tracing.request_spans import RequestSpans  # noqa: PLC0415 - likewise
+        from app.instrumentation.tracing.batch_spans import BatchSpans  # noqa: PLC0415 - needs the extra `tracing`
+        from app.instrumentation.tracing.export import Export  # noqa: PLC0415 - needs the extra `tracing`
+        from app.instrumentation.tracing.request_spans import RequestSpans  # noqa: PLC0415 - needs the extra `tracing`
 
         self._export = Export()
         spans = self._export.spans

@@ -94,7 +94,7 @@ def _log(event: Event) -> None:
 
 
 async def _try(loader: Loader, version: TrialVersion, say: Say) -> None:
-    """Loads a version and calls each of its signatures. Raises what a server's load raises."""
+    """Loads a version and calls each of its signatures. Raises the errors of a server's load."""
     say(Kind.STAGE, "the model is read")
     model = await asyncio.to_thread(loader.load, version.name, version.number or 0, Path(version.path))
     try:

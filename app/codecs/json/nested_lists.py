@@ -64,7 +64,7 @@ def rows(values: Sequence[object] | Numbers, dtype: np.dtype[Any], key: str = ""
 
 
 def column(values: Sequence[object], dtype: np.dtype[Any], key: str) -> Array:
-    """As `rows`, for the values of instances under the name `key`; some or all may be Numbers."""
+    """The array of the values that instances have under the name `key`, as by `rows`; some or all may be Numbers."""
     if Numbers not in map(type, values):
         return rows(values, dtype, key)
     array = _stack(values, dtype)

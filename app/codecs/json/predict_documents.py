@@ -1,7 +1,7 @@
 """TensorFlow Serving's JSON documents for predict: rows (`instances`) or columns (`inputs`) in, predictions out.
 
 A document with `instances` lists rows; its reply is `{"predictions": [...]}`, one element for each row. A document with
-`inputs` has whole tensors; its reply is `{"outputs": ...}`. One input or output stands there without its name. A
+`inputs` has whole tensors; its reply is `{"outputs": ...}`. The only input or output may stand without its name. A
 RaggedTensor is nested lists in rows, and may be in `inputs`, in place of values and row splits (ragged_rows.py).
 """
 
@@ -24,8 +24,8 @@ from app.codecs.json.long_arrays import SHORTEST_BYTES, Numbers
 from app.codecs.json.nested_lists import column, rows, tensor
 from app.codecs.json.parsing import parse, quote
 from app.codecs.json.ragged_rows import nested_inputs, nested_rows, ragged_tensors, without_splits
+from app.codecs.json.row_groups import group_rows
 from app.codecs.json.scalars import is_base64
-from app.codecs.json.unequal_rows import group_rows
 from app.codecs.json.writing import check_writable, dumps, dumps_in_slices, jsonable, takes_long, texts_of_requests
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, InferenceResponse, ModelSignature, TensorSpec, dtype_name
@@ -39,7 +39,7 @@ _MOST_NAMED = 1024
 
 
 def read(body: bytes, _: int, *, at_once: bool = False) -> PredictBody:
-    """Raises InvalidRequest; `at_once` also TakesLong. The body itself is within the limit of bytes."""
+    """The content of a JSON body that is within the limit of bytes. Raises InvalidRequest; `at_once` also TakesLong."""
     return document_body(parse(body, MOST_VALUES if at_once else inf))
 
 
@@ -82,7 +82,7 @@ def decode_predict(document: Mapping[str, Any], signature: ModelSignature) -> tu
         found: dict[str, Array] = {}
         columns, named = _columns_of_rows(_instances(document), signature)
         for name, each in columns.items():
-            found |= _rows_of(name, each, signature, named=named)
+            found |= _row_tensors(name, each, signature, named=named)
         return found, True
     return _decode_columns(document["inputs"], signature), False
 
@@ -166,7 +166,7 @@ def _columns_of_rows(
     values: list[Any] | Numbers, signature: ModelSignature
 ) -> tuple[dict[str, list[Any] | Numbers], bool]:
     """The rows of each input by name, and whether they come from objects. Raises InvalidRequest."""
-    inputs = _of_rows(values[0] if type(values) is list else None, signature)
+    inputs = _row_inputs(values[0] if type(values) is list else None, signature)
 
     # 1. Objects with all inputs by name. Without inputs, only one row is possible.
     if not inputs and type(values) is list and len(values) > 1:
@@ -187,13 +187,13 @@ def _columns_of_rows(
     return {name: values}, False
 
 
-def _of_rows(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
+def _row_inputs(value: Any, signature: ModelSignature) -> Mapping[str, TensorSpec]:
     """The inputs of a row, without row splits: a ragged input is a list."""
     inputs = _expected(value, signature)
     return without_splits(inputs, signature.ragged) if signature.ragged else inputs
 
 
-def _rows_of(
+def _row_tensors(
     name: str, values: list[Any] | Numbers, signature: ModelSignature, *, named: bool = False
 ) -> dict[str, Array]:
     """The rows of an input as tensors: one, or those of a ragged input. `named`: the values come from objects."""

@@ -32,7 +32,8 @@ _L = ord("l")
 #: The numbers that are written without letting another thread run. Chosen: some 5 ms of work.
 _SLICE = 1 << 16
 
-#: The characters of strings that are written likewise, and the characters that count as a number. Chosen: equal work.
+#: The characters of strings that are written without letting another thread run, and the characters that count as one
+#: number. Chosen: equal work.
 _SLICE_CHARACTERS, _CHARACTERS_A_VALUE = 1 << 20, 32
 
 #: The elements of a list that are written together if short, and the length of a string written by itself. Chosen.
@@ -100,7 +101,7 @@ def text_bytes(array: Array) -> int:
 
 
 def check_writable(dtype: np.dtype[Any]) -> None:
-    """Raises Unsupported if JSON cannot represent the type."""
+    """Check that JSON can represent the type. Raises Unsupported."""
     if not (dtype in _NATIVE or dtype == STRING or is_number(dtype)):
         raise Unsupported(f"Failed to write JSON value for tensor type: {enum_name(dtype)}")
 

@@ -110,7 +110,7 @@ def is_short_beside(content: bytes, size: int) -> bool:
 
 
 def fields_once(content: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """As `fields_of`. Raises NotPlain if a field comes again."""
+    """The fields, as by `fields_of`, if none is repeated. Raises NotPlain if a field comes again."""
     seen = set()
     for each in fields_of(content, start, end):
         if each[0] in seen:

@@ -48,7 +48,7 @@ def read(body: bytes, max_bytes: int, *, at_once: bool = False) -> PredictBody:
 
 
 def check(outputs: Mapping[str, TensorSpec]) -> None:
-    """Raises NotAcceptable if a TensorProto cannot carry a type."""
+    """Check that a TensorProto can carry all types. Raises NotAcceptable."""
     for name, spec in outputs.items():
         if spec.dtype not in ENCODING_BY_DTYPE:
             raise NotAcceptable(

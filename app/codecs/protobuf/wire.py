@@ -42,7 +42,7 @@ def map_entry_start(number: int, key: str, length: int) -> bytes:
 
 
 def check_fields(content: bytes) -> None:
-    """Raises InvalidRequest if a message has very many fields at its top level, which are inputs mostly."""
+    """Check the number of top-level fields, mostly inputs. Raises InvalidRequest if a message has very many."""
     size = len(content)
     if size < _SHORT_BYTES:
         return
@@ -73,7 +73,7 @@ def _field_end(content: bytes, position: int) -> int:
 
 
 def read_varint(content: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, and the position after it. The parser rejects one that is too long or cut off."""
+    """The number at `position`, and the position after it. The parser rejects a number that is too long or cut off."""
     number = 0
     for shift in range(0, 7 * _VARINT_BYTES, 7):
         if position >= len(content):

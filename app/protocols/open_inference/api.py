@@ -91,7 +91,7 @@ class OpenInference:
             raise ModelNotFound(f"Request for unknown model: {_shown(name, version)} is not found") from None
 
     def resolve_ready(self, name: str, version: str = "") -> ServedModel:
-        """As `resolve`. Raises also ModelNotReady: it is a pipeline that waits for the model of a step."""
+        """The model, as by `resolve`. Raises also ModelNotReady: a pipeline waits for the model of a step."""
         model = self.resolve(name, version)
         if model.missing:
             raise ModelNotReady(f"Model {model.name} {model.missing}")
@@ -210,7 +210,7 @@ class OpenInference:
 
     @property
     def regions(self) -> SharedMemory:
-        """Raises Unsupported if there is no shared memory."""
+        """The regions of shared memory. Raises Unsupported if shared memory is switched off."""
         if self._regions is None:
             raise Unsupported(
                 f"There is no system shared memory here: {self.no_regions}. Send tensors in the message: as binary "
@@ -223,7 +223,7 @@ class OpenInference:
         return self._regions is not None
 
     def check_regions(self) -> None:
-        """Raises Unsupported if there is no shared memory."""
+        """Check that there is shared memory. Raises Unsupported if it is switched off."""
         _ = self.regions
 
     async def register_region(
@@ -274,13 +274,13 @@ def cuda_regions(name: str) -> list[dict[str, Any]]:
 
 
 def reject_cuda_memory(_: object) -> NoReturn:
-    """Raises Unsupported."""
+    """Reject a registration of CUDA shared memory. Raises Unsupported."""
     raise Unsupported("CUDA shared memory is not supported; use system shared memory")
 
 
 @contextmanager
 def _error_prefix(what: str) -> Iterator[None]:
-    """The error of the block, whose text begins with `what`: clients of Triton look for it."""
+    """Put `what` before the text of an error that the block raises: clients of Triton look for this prefix."""
     try:
         yield
     except ServingError as error:

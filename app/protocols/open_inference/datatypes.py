@@ -50,7 +50,7 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 
 def described_datatype(dtype: np.dtype[Any]) -> str:
-    """As `datatype_of`, but a type that the protocol lacks has numpy's name in capitals ('COMPLEX64')."""
+    """The protocol's datatype; for a type that the protocol lacks, numpy's name in capitals ('COMPLEX64')."""
     return _DATATYPES.get(dtype) or dtype_name(dtype).upper()
 
 

@@ -25,7 +25,7 @@ from app.transports.grpc.services import Service, Stream, Unary
 PROTOCOL = "open_inference_grpc"
 SERVICE = "inference.GRPCInferenceService"
 
-#: What each method needs. Whether the server lives and is ready is for everybody.
+#: The need of each method. ServerLive and ServerReady need no permission.
 PERMISSIONS = {
     "ServerLive": None,
     "ServerReady": None,

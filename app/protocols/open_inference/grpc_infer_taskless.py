@@ -49,7 +49,7 @@ _RAW_OUTPUT = _Response.DESCRIPTOR.fields_by_name["raw_output_contents"].number
 
 
 class InferForm(MessageForm):
-    """What messages of one form have in common.
+    """The common part of all messages of one form.
 
     Attributes:
         model, version: as the message names them.
@@ -131,7 +131,7 @@ class InferTaskless:
         return self.read(parse_message(_Request, content), call, content)
 
     def read(self, message: Any, call: GrpcCall, content: bytes = b"") -> CallComputation:
-        """As `begin`, for a message that was parsed; its form is learnt of its content."""
+        """The computation of a parsed message, as by `begin`. `content`, its bytes, teaches the form."""
         # Nothing is awaited until the batcher has the request: the version cannot change in between.
         model = self._resolve(message.model_name, message.model_version, call)
         read_region, write_region = self._served.region_access(call.client[0], call.permit)
@@ -141,7 +141,7 @@ class InferTaskless:
         return _computation(model, asked, call, write_region)
 
     def read_in_process(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
-        """As `begin`, for a message that takes long to parse: see InProcess."""
+        """The answer to a message that another process parses, since parsing takes long: see InProcess."""
         message = InferRequestInProcess(process, content)
         name, version, call.request_id = message.head()
         model = self._resolve(name, version, call)
@@ -201,7 +201,7 @@ def _no_region(*_: object) -> NoReturn:
 
 
 def _write_together(call: InferCall, model: ServedModel, rows: int, outputs: Outputs) -> Sequence[bytes]:
-    """The replies to calls of `rows` rows each. They differ in nothing but the numbers, mostly."""
+    """The replies to calls of equally many rows, `rows`. Mostly, only the numbers in the replies differ."""
     wanted = [(each.name, outputs[each.name]) for each in call.wanted]
     count = len(wanted[0][1]) // rows
     if any(array.dtype.hasobject for _, array in wanted):
@@ -220,7 +220,7 @@ def _write_alone(call: InferCall, model: ServedModel, outputs: Outputs, first: i
 
 @lru_cache(maxsize=1024)
 def _starts(model: str, version: int, rows: int, kinds: tuple[Any, ...]) -> list[bytes]:
-    """What comes before the numbers of each output: of the first one, all that is no output's bytes."""
+    """The bytes before the numbers of each output; for the first output, all bytes that belong to no output."""
     message = _Response(model_name=model, model_version=str(version))
     sizes = []
     for name, dtype, shape in kinds:

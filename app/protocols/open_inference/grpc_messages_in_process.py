@@ -28,7 +28,7 @@ class InferRequestInProcess:
         return self._process.ask(_head)
 
     def call(self, signatures: Mapping[str, ModelSignature], deadline: Callable[[float], float]) -> InferCall | None:
-        """As `read_message`; None if it names shared memory."""
+        """The call in the message, as by `read_message`; None if the message names shared memory."""
         call = self._process.ask(_call, dict(signatures))
         if call is not None:
             call.request.deadline_s = deadline(call.request.deadline_s)

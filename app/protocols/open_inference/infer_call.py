@@ -79,7 +79,7 @@ def choose_signature(signatures: Mapping[str, ModelSignature], name: str = "") -
 
 
 def check_count(outputs: Sequence[object], signature: ModelSignature) -> None:
-    """Raises InvalidRequest if more outputs are wanted than there are."""
+    """Check the number of wanted outputs. Raises InvalidRequest if the signature has fewer outputs."""
     if len(outputs) > len(signature.outputs):
         raise InvalidRequest(
             f"The request wants {len(outputs)} outputs; signature {signature.name!r} has {len(signature.outputs)}"

@@ -209,7 +209,7 @@ class OpenInferenceRest(HttpApi):
         """The outline of the JSON.
 
         Where the JSON does not end with data, a shape, a time-out or a priority may follow the last name, so the whole
-        of it counts.
+        JSON counts.
         """
         parsed: _InferHead = head.parsed
         if parsed.json_length is not None:

@@ -20,9 +20,9 @@ class _InSharedMemory(Exception):
 
 
 def read_in_process(process: ReadingProcess, check_regions: Callable[[], None]) -> ReadRequest:
-    """As `read_request`, in `process`; this process reads a body that names shared memory.
+    """A `read_request` that runs in `process`. A body that names shared memory is read by this process.
 
-    The function raises also TimeoutError and ProcessEnded: the process does not answer.
+    It raises also TimeoutError and ProcessEnded: `process` does not answer.
 
     Args:
         check_regions: raises Unsupported if shared memory is switched off.

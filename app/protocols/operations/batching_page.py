@@ -33,7 +33,7 @@ _CHANGES = {
 
 
 class BatchingControl(Protocol):
-    """What the routes call."""
+    """The part of a server that the routes call."""
 
     async def explain_batching(self, model: str, encoding: str | None) -> Page:
         """A BatchingExplanation in JSON. Raises ModelNotFound, ModelNotReady."""

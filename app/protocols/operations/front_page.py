@@ -1,6 +1,6 @@
-"""GET /: a short page of text with the routes, for people who only know the server's address.
+"""The front page, GET /: a short text that lists the routes, for a reader who knows only the server's address.
 
-The page names no model. It lists the routes of the port that the request came to.
+The page lists the routes of the port on which the request arrived. It names no model.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 
 FRONT_PATH = "/"
 
-#: The name of a model on the page; every name has the same routes.
+#: The placeholder on the page for the name of a model.
 _MODEL = "NAME"
 
-#: Method, path and purpose, in the order of the page; an empty path begins a paragraph.
+#: Method, path and purpose of the routes, in the order of the page; an entry with an empty path is an empty line.
 _ROUTES = (
     ("GET", "/v1/models", "the models, and the states of their versions"),
     ("GET", "/v1/models/NAME/metadata", "what a model takes and returns"),
@@ -39,10 +39,10 @@ _ROUTES = (
 
 
 def front_page(version: str, methods: Callable[[str], Collection[str]]) -> str:
-    """The text of the page.
+    """The text of the page, for one port of the server.
 
     Args:
-        methods: the methods that a path accepts on this port; none for a path that is not there.
+        methods: from a path to the methods that this port accepts for it; empty if this port has no such path.
     """
     lines = [f"Ferry {version} serves models over HTTP. {_MODEL} stands for the name of a model.", ""]
     for method, path, meaning in _ROUTES:

@@ -26,7 +26,7 @@ _VERDICT = record(
 
 
 class Operable(ServerHealth, Protocol):
-    """What the routes show of a server."""
+    """The part of a server that the routes show."""
 
     async def summary(self, encoding: str | None) -> Page:
         """Models, devices, queue and uptime, for people, in JSON."""

@@ -78,7 +78,7 @@ class BlockPredictor:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _predict(self, block: Block, deadline_s: float) -> bytes:
-        """Raises ServingError."""
+        """The lines of predictions for a block. Raises ServingError."""
         # 1. The version. From here to the batcher nothing awaits, so no other version takes over in between; a long
         #    block is computed by the version that is served when the block has been read.
         model = self.resolve()
@@ -101,13 +101,13 @@ class BlockPredictor:
         return write_rows(response.outputs, len(block.lines), signature.ragged_outputs)
 
     def _read_at_once(self, block: Block, signature: ModelSignature) -> dict[str, Array]:
-        """Raises ServingError, TakesLong."""
+        """The inputs of a short block, read on the event loop. Raises ServingError; TakesLong for many values."""
         if block.size >= LONG_BODY_BYTES:
             raise TakesLong
         return read_rows(block.lines, signature, MOST_VALUES)
 
     async def _read_in_process(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
-        """As `read_rows`, in another process: a parser keeps the GIL. Raises ServingError."""
+        """The inputs of a block, read in another process: a parser keeps the GIL. Raises ServingError."""
         read = partial(read_rows_by, block.lines, signature)
         if self.readers is None:
             return await asyncio.to_thread(read, ReadHere())

@@ -143,7 +143,7 @@ class PredictStream(Streamed):
     _taken_in: _TakenIn = field(default_factory=asyncio.Queue)
 
     async def stream(self, send: Send) -> None:
-        """Raises ClientGone; pending lines are then cancelled."""
+        """Read the body and send the reply until both end. Raises ClientGone; pending lines are then cancelled."""
         gone = False
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -170,7 +170,7 @@ class PredictStream(Streamed):
         raise ClientGone
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
-        """Reads the whole body. What follows a line that ends the stream is dropped."""
+        """Reads the whole body. The lines after a line that ends the stream are dropped."""
         end: ServingError | None = None
         try:
             await self._read_lines(tasks)
@@ -181,7 +181,11 @@ class PredictStream(Streamed):
             await self._received.get()
 
     async def _read_lines(self, tasks: asyncio.TaskGroup) -> None:
-        """Raises ServingError: a line is too long or not permitted, or the body cannot be inflated."""
+        """Read lines until the body ends.
+
+        Raises:
+            ServingError: a line is too long or not permitted, or the body cannot be inflated.
+        """
         more = True
         while more:
             message = await self._received.get()

@@ -41,7 +41,7 @@ def read_rows(lines: Sequence[bytes], signature: ModelSignature, most: float = i
 
 
 def read_rows_by(lines: Sequence[bytes], signature: ModelSignature, reader: Reader) -> dict[str, Array]:
-    """As `read_rows`, by a reader, here or in another process. Raises also what its `ask` raises."""
+    """The inputs, as by `read_rows`, read by `reader`, here or in another process. Raises also errors of its `ask`."""
     return reader.ask(_read_views, [memoryview(line) for line in lines], signature)
 
 

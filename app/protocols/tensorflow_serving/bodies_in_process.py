@@ -12,7 +12,7 @@ from app.transports.http.long_bodies.reading_process import ReadingProcess
 
 
 def read_in_process(process: ReadingProcess, body_format: BodyFormat, body: bytes, max_bytes: int) -> PredictBody:
-    """As `body_format.read`, in `process`."""
+    """The content of a body that `body_format.read` reads in `process`."""
     process.keep(_read, BODY_FORMATS.index(body_format), memoryview(body), max_bytes)
     facts, has_groups = process.ask(_facts)
     groups = partial(process.ask, _row_groups) if has_groups else None

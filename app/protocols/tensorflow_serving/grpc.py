@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 PROTOCOL = "tensorflow_grpc"
 
-#: What each method needs.
+#: The need of each method.
 PERMISSIONS = {
     "Predict": Permission.INFER,
     "Classify": Permission.INFER,
@@ -147,7 +147,7 @@ class TensorFlowGrpc:
 
 
 def _check_metadata_fields(fields: Any) -> None:
-    """Raises InvalidRequest."""
+    """Check that a request asks for the signatures alone. Raises InvalidRequest."""
     if not fields:
         raise InvalidRequest("GetModelMetadataRequest must specify at least one metadata_field")
     for field in fields:

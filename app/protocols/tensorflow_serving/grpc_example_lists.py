@@ -35,11 +35,11 @@ class ExamplesRequestInProcess:
         process.keep(parse_in_process, message, method, memoryview(content))
 
     def head(self) -> Any:
-        """The same message without its examples."""
+        """The message without its examples."""
         return message_class(self._message).FromString(self._process.ask(_head))
 
     def examples(self) -> Array:
-        """As `read_examples`."""
+        """The examples of the message, as by `read_examples`."""
         return self._process.ask(read_examples)
 
 

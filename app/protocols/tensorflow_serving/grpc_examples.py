@@ -89,7 +89,7 @@ class ExampleCalls:
     # --- models ---
 
     def _model_of_tasks(self, request: Any, call: GrpcCall) -> ServedModel:
-        """Raises InvalidRequest, ModelNotFound, ModelNotReady."""
+        """The one model that all tasks name. Raises InvalidRequest, ModelNotFound, ModelNotReady."""
         if not request.tasks:
             raise InvalidRequest("MultiInferenceRequest has no tasks; expected one or more")
         first = request.tasks[0].model_spec
@@ -98,7 +98,7 @@ class ExampleCalls:
         return resolve(self._repository, first, call)
 
     def _signature(self, request: Any, call: GrpcCall) -> tuple[ServedModel, ModelSignature]:
-        """Raises InvalidRequest, ModelNotFound, ModelNotReady."""
+        """The model and signature that a request names. Raises InvalidRequest, ModelNotFound, ModelNotReady."""
         model = resolve(self._repository, request.model_spec, call)
         return model, resolve_signature(model, request.model_spec, call, _no_signature)
 
@@ -169,7 +169,7 @@ def _no_signature(name: str) -> InvalidRequest:
 
 
 def _no_signature_of_task(name: str) -> InvalidRequest:
-    """As TensorFlow Serving's (multi_inference.cc)."""
+    """The error for an unknown signature of a task, with TensorFlow Serving's text (multi_inference.cc)."""
     return InvalidRequest(f"Requested signature not found in model graph: {name}")
 
 

@@ -34,7 +34,7 @@ def version_choice(spec: Any) -> tuple[int | None, str | None]:
 
 
 def no_signature(name: str) -> ServingError:
-    """What TensorFlow Serving's Predict says."""
+    """The error for an unknown signature, with the text of TensorFlow Serving's Predict."""
     return SignatureNotFound(f'Serving signature key "{name}" not found.')
 
 

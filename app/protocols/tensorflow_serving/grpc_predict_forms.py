@@ -30,7 +30,7 @@ _TENSOR = {field.name: field.number for field in message_class("tensorflow.Tenso
 
 
 class PredictForm(MessageForm):
-    """What messages of one form have in common.
+    """The common part of all messages of one form.
 
     Attributes:
         spec: the ModelSpec.

@@ -25,7 +25,12 @@ def wanted_outputs(request: Any) -> tuple[str, ...]:
 def predict_inputs(
     request: Any, signature: ModelSignature, max_message_bytes: int, most: float = inf
 ) -> dict[str, Array]:
-    """Raises InvalidRequest; TakesLong if one has more than `most` strings in `tensor_content`."""
+    """The inputs of a PredictRequest, by name.
+
+    Raises:
+        InvalidRequest: a name is missing or unknown, or a value is no tensor.
+        TakesLong: an input has more than `most` strings in `tensor_content`.
+    """
     protos = request.inputs
     names = protos.keys()
     expected = signature.expected(names)

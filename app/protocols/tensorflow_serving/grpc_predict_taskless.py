@@ -63,7 +63,7 @@ class PredictTaskless:
         return self._computation(model, InferenceRequest(inputs, signature.name, outputs), call)
 
     def read_in_process(self, content: bytes, call: GrpcCall, process: Reader) -> Answer:
-        """As `begin`, for a message that takes long to parse: see InProcess."""
+        """The answer to a message that another process parses, since parsing takes long: see InProcess."""
         request = RequestInProcess(process, content)
         spec, outputs = request.head()
         model = resolve(self._repository, spec, call)
@@ -100,7 +100,7 @@ class PredictTaskless:
         return calls_as_one(form, contents, model, signature, write, deadline_s=deadline_s, caller=caller)
 
     def _write_together(self, model: ServedModel, signature: str, rows: int, outputs: Outputs) -> Sequence[bytes]:
-        """The replies to calls of `rows` rows each. They differ in nothing but the numbers, mostly."""
+        """The replies to calls of equally many rows, `rows`. Mostly, only the numbers in the replies differ."""
         count = len(next(iter(outputs.values()))) // rows
         kinds = tuple([(name, array.dtype, array.shape[1:]) for name, array in outputs.items()])
         before = serialize_response(InferenceResponse({}, model.name, model.version, signature), True)
@@ -120,7 +120,7 @@ def _rows(outputs: Outputs, first: int, rows: int) -> Outputs:
 
 @lru_cache(maxsize=1024)
 def _starts(before: bytes, rows: int, kinds: tuple[Any, ...], tensor_content: bool) -> list[bytes] | None:
-    """What comes before the numbers of each output; None if they are not written as they are in memory.
+    """The bytes before the numbers of each output; None if the numbers are not written as they are in memory.
 
     Raises InvalidRequest as `output_parts`.
     """
