@@ -22,26 +22,25 @@ _PR_SET_PDEATHSIG = 1
 COULD_NOT_START = 3
 
 
-#: What the supervisor sends to drop what is not answered yet. SIGTERM begins the end, however often it comes: a service
-#: manager may send it to all processes, and the supervisor passes it on as well.
+#: The supervisor's signal to end at once: requests that are not answered yet are dropped. SIGTERM begins the end,
+#: however often it comes: a service manager may send it to all processes, and the supervisor passes it on as well.
 END_AT_ONCE = signal.SIGUSR1
 
-#: What it sends for SIGINT: a drain without the grace. Not SIGINT itself, at which a Python that is still starting
-#: writes a stack trace.
+#: The supervisor's signal for SIGINT: a drain without the grace. Not SIGINT itself, at which a Python that is still
+#: starting writes a stack trace.
 END_WITHOUT_GRACE = signal.SIGUSR2
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessArguments:
-    """What a process is told, as a JSON document.
+    """The arguments of a frontend or engine process, as a JSON document.
 
-    It comes by standard input, one line: a command line can be read by every user of the machine, and settings hold
-    what others must not see.
+    They come by standard input, one line: every user of the machine can read a command line, and settings hold secrets.
 
     Attributes:
         sockets: inherited file descriptors: HTTP ports that a frontend shares, or where the engine accepts frontends.
         engine: path of the Unix socket where frontends connect to the engine.
-        flags: those of ferry-model-server.
+        flags: command-line flags of ferry-model-server.
         grpc_sockets: as `sockets`, for the gRPC port that a frontend shares.
     """
 
@@ -75,7 +74,7 @@ def received() -> ProcessArguments:
 
 
 def end_with(parent: int) -> None:
-    """The kernel kills this process when that one ends, its parent: also while no thread of Python runs here."""
+    """Has the kernel kill this process when its parent ends, also while no Python thread runs here."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

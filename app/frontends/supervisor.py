@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 ENGINE = "app.frontends.engine.engine_process"
 FRONTEND = "app.frontends.frontend.frontend_process"
 
-#: How much longer than the grace and the drain timeout processes may take to end before they are killed: a second more
-#: (chosen) than one that uses all its time.
+#: Seconds beside the grace and the drain timeout after which processes are killed: a second (chosen) more than the end
+#: of a process takes at most.
 END_WITHIN_S = CLOSING_S + 1.0
 
 

@@ -1,8 +1,8 @@
 """The access log: a line for each of a share of the requests, over HTTP and over gRPC.
 
-It is off unless the setting access_log says otherwise. Where it is off there is no AccessLog, and a request pays for
-one comparison with None, which is not to be told from noise; a line takes 15 us (docs/logs.md). What a connection
-could not read as a request has no line.
+It is off unless the setting access_log says otherwise. Where it is off there is no AccessLog, and a request costs one
+comparison with None, too little to be measured. A line takes 15 us (docs/logs.md). Bytes that are no readable request
+have no line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRPC = "gRPC"
 
 
 class AccessLog:
-    """Writes lines of level info, whatever the level of the log: who wants none leaves it off.
+    """Writes the lines, of level info, whatever the level of the log: the setting access_log alone turns them off.
 
     Args:
         share: of the requests, 0 to 1.

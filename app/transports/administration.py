@@ -1,4 +1,4 @@
-"""Who may change what is served: load, unload and reload models, change batching options, register shared memory."""
+"""The rule for changes to the server: load, unload and reload models, tune batching, register shared memory."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _name_of_page(headers: dict[bytes, bytes]) -> str:
         scheme, _, host = origin.decode("latin-1").lower().partition("://")
         return "" if scheme == "https" else _without_port(host)
 
-    # 2. What has neither header is no browser.
+    # 2. A request with neither header is not from a browser.
     return _without_port(headers.get(b"host", b"").decode("latin-1").lower()) if b"sec-fetch-site" in headers else ""
 
 
@@ -83,7 +83,7 @@ def _without_port(host: str) -> str:
 
 
 def _is_nobody_elses(name: str) -> bool:
-    """Is this an address, or a name that nobody can buy: without a dot, or of the loopback interface (RFC 6761, 6.3)?
+    """Is this an address, or a name that cannot be bought: without a dot, or of the loopback interface (RFC 6761, 6.3)?
 
     Any other name may mean an address of its owner's now, and this server's a second later (DNS rebinding).
     """

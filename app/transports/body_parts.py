@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-#: Parts of a body of fewer bytes are joined. Chosen: one of as many bytes takes little more than these.
+#: Parts of fewer bytes are joined. Chosen: beside so many bytes a part's own overhead is small.
 _SHORT_BYTES = 1024
 
 
 def keep_part(parts: list[bytes | bytearray], content: bytes) -> None:
-    """Adds to the parts of a body or of a message. Short ones are joined: each would take more than its bytes."""
+    """Adds to the parts of a body or of a message. Short parts are joined, to save an object each."""
     last = parts[-1] if parts else None
     if len(content) >= _SHORT_BYTES:
         parts.append(content)

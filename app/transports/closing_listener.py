@@ -1,9 +1,9 @@
 """Closes a listening socket without a reset for clients that have just connected.
 
 The kernel resets every connection that waits to be accepted when its listening socket closes, with the request that the
-client may have sent already. So the socket first gets a filter that drops what opens a connection (socket(7),
-SO_ATTACH_FILTER; a segment with SYN and without ACK, RFC 9293, section 3.5): none is begun any more. Those whose client
-was answered already are made, and when all of them are accepted, the socket closes. A client whose first segment was
+client may have sent already. So a filter on the socket (socket(7), SO_ATTACH_FILTER) first drops each segment that
+opens a connection (SYN without ACK, RFC 9293, section 3.5). Handshakes whose SYN was answered already are completed.
+When all of those connections are accepted, the socket closes. A client whose first segment was
 dropped sends it again after a second: it is refused, or reaches another process that listens there.
 """
 
@@ -35,11 +35,11 @@ _ONLY_WHAT_WAS_BEGUN = (
     (_RETURN_CONSTANT, 0, 0, 0),
 )
 
-#: Chosen: how long clients that were answered may take to be heard again, some round trips. Who answers never (a flood)
-#: holds nothing up for longer.
+#: Seconds that begun handshakes have to complete, some round trips. A client that never answers (a flood) delays the
+#: end no longer. Chosen.
 _HANDSHAKES_S = 0.5
 
-#: Chosen: how often it is looked whether they have been.
+#: Seconds between two looks for handshakes that are not complete. Chosen.
 _LOOK_AGAIN_S = 0.005
 
 #: Turns of the event loop that connections may take to be accepted, where the kernel takes no filter: they may come for
@@ -52,17 +52,17 @@ _TURNS_TO_CONNECT = 8
 
 async def accept_the_last(listening: Iterable[int]) -> None:
     """Returns when no connection waits at these listening sockets, given as file descriptors, or can be made there."""
-    # 1. None is begun.
+    # 1. No handshake begins any more.
     files = list(listening)
     for file in files:
         _drop_what_begins(file)
 
-    # 2. Those that were begun are made.
+    # 2. Handshakes that were begun are completed.
     ports = {_port(file) for file in files}
     end_s = asyncio.get_running_loop().time() + _HANDSHAKES_S
     await wait_while(lambda: _handshakes(ports), end_s, _LOOK_AGAIN_S)
 
-    # 3. Those that were made are accepted.
+    # 3. Connections that wait are accepted.
     for _ in range(_MOST_TURNS):
         await asyncio.sleep(0)  # the event loop accepts
         if not any(map(_waits, files)):
@@ -72,7 +72,7 @@ async def accept_the_last(listening: Iterable[int]) -> None:
 
 
 def _drop_what_begins(file: int) -> None:
-    """Does nothing where the kernel has no such filters."""
+    """Attaches the filter. Does nothing where the kernel has no such filters."""
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in _ONLY_WHAT_WAS_BEGUN))
     length = len(_ONLY_WHAT_WAS_BEGUN)
     with suppress(OSError), socket.socket(fileno=os.dup(file)) as same:
@@ -80,16 +80,16 @@ def _drop_what_begins(file: int) -> None:
 
 
 def _port(file: int) -> int:
-    """0 of a Unix socket."""
+    """The port of a listening socket; 0 for a Unix socket."""
     with socket.socket(fileno=os.dup(file)) as same:
         name = same.getsockname()
     return int(name[1]) if isinstance(name, tuple) else 0
 
 
 def _handshakes(ports: Iterable[int]) -> bool:
-    """Has a client been answered at one of these ports, and not been heard again (SYN-RECEIVED, 03 in proc(5))?
+    """Is a handshake at one of these ports begun and not complete (SYN-RECEIVED, 03 in proc(5))?
 
-    Where other processes listen there, too, it may be a client of theirs. False where the kernel has no such tables.
+    It may be one of another process that listens on the same port. False where the kernel has no such tables.
     """
     begun = [re.compile(rb":%04X [0-9A-F]+:[0-9A-F]{4} 03 " % port) for port in ports if port]
     tables = []

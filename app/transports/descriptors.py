@@ -1,15 +1,15 @@
 """How many file descriptors a process gives to its clients, so that models, files and children always find some left.
 
-Whoever accepts without one left can answer nobody: uvloop closes what it accepted, gRPC tries again each second, no
-model loads and no child starts. So each kind of connection has its part of the limit, and none takes another's.
+Without a free descriptor uvloop closes each connection that it accepts, no model loads and no child starts. So each
+kind of connection has its part of the limit, and none takes another's.
 """
 
 from __future__ import annotations
 
 import resource
 
-#: What a server opens before its first client came, and a little more. Chosen: it had 22 with one model, and each HTTP
-#: port has eight (ports.py).
+#: Descriptors that a server opens before its first client comes, and a few more. Chosen: a server had 22 with one
+#: model, and each HTTP port has eight (ports.py).
 _OWN = 80
 
 #: The parts of the rest, of which 3/16 remain for models, files and children (chosen).

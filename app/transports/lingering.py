@@ -1,14 +1,15 @@
 """How a connection ends so that its client can read the last reply, over HTTP/1.1 and HTTP/2.
 
-If a socket is closed while bytes of the client are unread, or come afterwards, the kernel answers with a reset, drops
-what it has yet to send, and the client loses the end of the reply. Over HTTP/2 every client that reads a long reply
-sends such bytes: it opens its windows (RFC 9113, section 6.9). So our side alone is closed, and what arrives is thrown
-away until the client closes too, as RFC 9112 (section 9.6) says; at most 256 MiB, 5 s of silence once the client's
-kernel has the reply, and 30 s beside the time that a slow client has for it.
+If a socket is closed while bytes of the client are unread, or if some come afterwards, the kernel answers with a reset
+and drops the unsent rest of the reply: the client loses it. Over HTTP/2 every client that reads a long reply
+sends such bytes: it opens its windows (RFC 9113, section 6.9). So only our side is closed, and bytes that arrive are
+thrown away until the client closes too, as RFC 9112 (section 9.6) says. That ends after 256 MiB, after 5 s of silence
+once the client's kernel has the reply, or after 30 s beside the time that a slow client has for the reply.
 
-The event loop does not read it: each connection is looked at now and then, what waits there is dropped in the kernel
-(MSG_TRUNC, tcp(7)), and all of them together get a tenth of a core. Read like requests, the rejected bodies of 200
-clients made each turn of the event loop some 20 ms longer. Under TLS it is the same: what arrives is not decrypted.
+The event loop does not read those bytes. It looks at each lingering connection now and then and drops what waits in the
+kernel (MSG_TRUNC, tcp(7)); all lingering connections together get a tenth of a core. Read like requests, the rejected
+bodies of 200 clients made each turn of the event loop some 20 ms longer. Under TLS it is the same: what arrives is not
+decrypted.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from weakref import WeakKeyDictionary
 #: Bounds of lingering (30 s and 5 s are nginx's; the bytes are chosen: four of the largest bodies, by default).
 _LINGER_S, _SILENCE_S, _LINGER_BYTES = 30.0, 5.0, 256 * 1024**2
 
-#: What a client has yet to take of the reply gives it more time. Chosen: as min_body_bytes_per_s by default.
+#: The unread rest of a reply gives a client a second more for each of so many bytes. Chosen: as min_body_bytes_per_s by
+#: default.
 _LEAST_BYTES_PER_S = 16 * 1024
 
-#: What a look costs, and each byte that it drops, with what the kernel does for its arrival (chosen; 10 us, and 130 us
-#: for a MiB without that, were measured); the part of a core for all.
+#: Seconds that count for a look, and for each byte that it drops; the part of a core for all lingering connections.
+#: Chosen: 10 us and 130 us a MiB were measured, without the kernel's work for arriving bytes.
 _LOOK_COST_S, _BYTE_COST_S, _SHARE = 10e-6, 500e-6 / 1024**2, 0.1
 
-#: Seconds between two looks at one connection, and about what the kernel keeps of it meanwhile: no client sends more
-#: than that between two looks (chosen).
+#: The least and the most seconds between two looks at a connection, and about how many bytes the kernel keeps
+#: meanwhile: no client sends more than that between two looks (chosen).
 _LEAST_PAUSE_S, _MOST_PAUSE_S, _KEPT_BYTES = 0.005, 1.0, 128 * 1024
 
 #: Nothing is written here where the kernel knows MSG_TRUNC.
@@ -42,7 +44,7 @@ _DROPPED = bytearray(4 * 1024**2)
 
 
 class Lingering(asyncio.Protocol):
-    """Throws away what the client still sends after the last reply, which was written before.
+    """The protocol of a connection after its last reply: it throws away what the client still sends.
 
     Args:
         lost: called with the transport's error when the connection has ended.
@@ -67,7 +69,7 @@ class Lingering(asyncio.Protocol):
         self._timer: asyncio.Handle = self._loop.call_soon(self._look)
 
     def hasten(self) -> None:
-        """From now on nobody is waited for whose kernel has all of the reply."""
+        """From now on the connection ends as soon as the client's kernel has all of the reply."""
         self._silence_s, self._silent_s = 0.0, -inf
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -87,7 +89,7 @@ class Lingering(asyncio.Protocol):
         if self._transport.is_closing():  # another connection may have its descriptor
             return
 
-        # 1. What has arrived is dropped. Until the client's kernel has all of the reply, silence does not count.
+        # 1. Drop the bytes that have arrived. Until the client's kernel has all of the reply, silence does not count.
         dropped = self._drop()
         left = self._untaken()
         now = self._loop.time()
@@ -140,7 +142,7 @@ def _drop(transport: asyncio.Transport) -> int | None:
 def untaken(transport: asyncio.Transport) -> int:
     """Bytes of a reply that the client's kernel does not have, where the socket is open.
 
-    They wait in the transport, and in this kernel since the other one has not acknowledged them (tcp(7), SIOCOUTQ).
+    They wait in the transport, or in this kernel until the client's acknowledges them (tcp(7), SIOCOUTQ).
 
     Raises:
         OSError: the socket is closed.

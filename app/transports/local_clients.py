@@ -1,4 +1,4 @@
-"""Which user of this machine a client is: only such clients share memory, and each only its own.
+"""The user of this machine that a client runs as: only local clients share memory, each only its user's.
 
 The kernel tells the user of each end of a TCP connection within the machine (proc_pid_net(5), `tcp` and `tcp6`).
 """
@@ -12,7 +12,7 @@ from sys import byteorder
 
 from app.core.errors import Forbidden
 
-#: Whoever may open the server's Unix socket.
+#: Every user that may open the server's Unix socket.
 UNIX_SOCKET = -1
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))

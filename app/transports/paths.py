@@ -1,9 +1,9 @@
-"""Paths as routes are compared with them.
+"""The form in which paths are compared with routes.
 
-Letters, digits and "-._~" mean the same encoded and as they are (RFC 3986, section 6.2.2.2), so a path has one form
-for all that ask which route it is, who may take it, and on which port: that without needless encoding. All other
-encoded characters stay: "%2F" is no end of a segment, and "%25" begins no other character. A path with a "%" that
-begins none stays as it is: it could begin one afterwards.
+Letters, digits and "-._~" mean the same encoded and as they are (RFC 3986, section 6.2.2.2), so a path is compared
+without needless encoding, wherever its route, its permission and its port are looked up. All other
+encoded characters stay: "%2F" is no end of a segment, and "%25" begins no other character. A path stays as it is if a
+"%" in it begins no encoded byte: decoding could make it begin one.
 """
 
 from __future__ import annotations

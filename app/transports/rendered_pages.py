@@ -1,15 +1,15 @@
-"""Pages that are computed for operators: made once for all who ask meanwhile, in pieces, and not all the time.
+"""Pages that are computed for operators: one for all equal questions that wait, in pieces, with pauses between pages.
 
 Rules (test_rendered_pages.py)
 - An answer is never older than its question. An ask that comes while its page is made, or before that is due, waits and
-  gets the next page; so who asks after an event sees it. A lone ask is answered at once.
+  gets the next page. So an ask after an event shows the event. A lone ask is answered at once.
 - Equal asks (of one key) that wait get one page. One page is made at a time, in the order of the first asks.
 - A page that took c seconds of the loop is followed by a pause of 10 c, at most 0.5 s, whatever is asked next. So cheap
-  pages take a tenth of the loop, and a page of 200 ms less than a third of it; as it is made in pieces, nobody notices.
+  pages take a tenth of the loop, and a page of 200 ms, made in pieces, less than a third.
 - The loop is given back after each millisecond of a page, and after each few answers that are passed on.
-- Nothing is kept: a key lives while somebody waits for its page. Who leaves is forgotten, and a page for which nobody
-  waits is not made, or not to its end.
-- An error goes to all who wait.
+- Nothing is kept: a key lives while an ask waits for its page. A cancelled ask is forgotten, and a page without an ask
+  is not made, or not to its end.
+- An error goes to all asks that wait.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-#: Makes a page: a `yield` is where the loop may be given back. What is changed between two pieces may show in the later
-#: one alone.
+#: Makes a page: a `yield` is where the loop may be given back. A change between two pieces may show in the later piece
+#: alone.
 Pieces = Generator[None, None, T]
 
 #: Seconds of the loop that a page takes at a time. Chosen: half of what a peer may take in a turn.
@@ -36,7 +36,7 @@ TOLD_IN_A_TURN = 8
 
 
 def whole(pieces: Pieces[T]) -> T:
-    """What comes of all pieces, made at once: where nobody waits meanwhile."""
+    """The page, with all pieces made at once, for callers that need not give the loop back."""
     while True:
         try:
             next(pieces)
@@ -59,7 +59,7 @@ class Page(NamedTuple):
 
 
 class _Asked:
-    """Those who wait for one page, in the order in which they asked, and the task that makes it."""
+    """The asks that wait for one page, in order, and the task that makes it."""
 
     __slots__ = ("task", "waiting")
 
@@ -83,7 +83,7 @@ class RenderedPages:
         self._due_s = 0.0  # of the loop's clock
 
     async def ask(self, key: Hashable, render: Callable[[], Pieces[T]], *, counts: bool = False) -> T:
-        """The page that `render` makes, together with all others who wait for a page of this key.
+        """The page that `render` makes, shared with all asks that wait for this key.
 
         Args:
             key: names all that the page depends on but the server's state.
@@ -96,7 +96,7 @@ class RenderedPages:
         return page
 
     async def fetch(self, key: Hashable, fetch: Callable[[], Awaitable[T]]) -> T:
-        """As `ask`, of a page that another process makes, which decides when: equal asks are one question to it."""
+        """As `ask`, for a page that another process makes, at its time: equal asks are one question to it."""
         page: T = await self._wait(key, partial(self._fetch, key, fetch))
         return page
 
@@ -132,7 +132,7 @@ class RenderedPages:
     async def _render(
         self, key: Hashable, render: Callable[[], Pieces[Any]], counted: Callable[[], Awaitable[None]] | None
     ) -> Any:
-        if counted is not None:  # others go on with their pages while this one waits for processes
+        if counted is not None:  # other pages are made while this one waits for processes
             self._close(key)
             await counted()
         async with self._one:
@@ -146,7 +146,7 @@ class RenderedPages:
         return await fetch()
 
     def _close(self, key: Hashable) -> None:
-        """Who asks from now on gets the next page, which is made when this one is told."""
+        """Asks from now on get the next page, which is made after this one is passed on."""
         task = self._asked.pop(key).task
         self._making[key] = task
         task.add_done_callback(lambda _: self._making.pop(key))

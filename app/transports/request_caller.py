@@ -1,6 +1,5 @@
-"""Who sent a request, for fairness among callers: its address, or a header (in gRPC: metadata) that names it.
-
-Who has proven a name, by a key or a token (app/access/), is told by that instead.
+"""The caller of a request, for fairness: its address, or a header (in gRPC: metadata) that names it. A caller that has
+proven its name by a key or a token (app/access/) goes by that name instead.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class CallerRule:
 
         Args:
             header: gives the value of a header of the request.
-            address: of who sent it, without the port.
+            address: the client's, without the port.
         """
         name = header(self.header) if self.header else None
         return address if name is None else f"{self.header.decode()}: {name[:_MAX_BYTES].decode('latin-1')}"

@@ -1,4 +1,4 @@
-"""Traces: which requests are traced, and what is noted of one until its reply.
+"""Traces: the choice of traced requests, and the record of each until its reply.
 
 Whether a request is traced is decided when it comes, before anything is made for it: the flag of its caller's span says
 so, or chance where there is none. All other requests pay for that decision alone. Spans are made when the request is
@@ -35,7 +35,7 @@ _GRPC_FAULTS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTE
 
 
 class Ended(NamedTuple):
-    """What is known of every request that is over: its protocol's name, its status, and monotonic seconds."""
+    """A request that is over: its protocol's name, its status, and monotonic seconds."""
 
     protocol: str
     code: str
@@ -48,7 +48,7 @@ Record = Callable[["RequestTrace"], None]
 
 
 class RequestTrace:
-    """What is noted of one traced request, and recorded when it is over.
+    """The record of one traced request, exported when it is over.
 
     Attributes:
         parent: the caller's span; None without one.
@@ -133,7 +133,7 @@ class Tracing:
         return RequestTrace(parent, self._record) if traced else None
 
     def _has_room(self) -> bool:
-        """Whether chance may take one more; it counts then."""
+        """May chance take one more request? It is counted then."""
         now_s = self._clock()
         self._left = min(self._most_per_s, self._left + (now_s - self._left_s) * self._most_per_s)
         self._left_s = now_s

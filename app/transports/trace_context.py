@@ -1,7 +1,7 @@
 """W3C Trace Context: the caller's span, as the fields `traceparent` and `tracestate` name it.
 
-Source: https://www.w3.org/TR/trace-context/ (sections 3.2 and 3.3). A field that does not have the form is ignored, as
-the standard says: its request is then one without a caller's span.
+Source: https://www.w3.org/TR/trace-context/ (sections 3.2 and 3.3). A field of another form is ignored, as the standard
+says: the request then has no caller's span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSAMPLED_FORM = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0
 class ParentSpan(NamedTuple):
     """The span of a caller.
 
-    sampled: whether the caller records its trace, so that everybody does.
+    sampled: whether the caller records its trace, so that all servers on the way do.
     state: what vendors pass on beside it, as it came.
     """
 
@@ -39,7 +39,7 @@ class ParentSpan(NamedTuple):
     state: str = ""
 
 
-#: For one whose ids nobody asks for.
+#: A span that is not sampled, whose ids are not needed.
 _UNSAMPLED = ParentSpan(0, 0, sampled=False)
 
 
@@ -68,12 +68,12 @@ def parent_in_head(head: bytes) -> ParentSpan | None:
     """As `parent_span`, of a head of HTTP/1.1 that can be read; of a span that is not sampled the ids are not read."""
     lower = head.lower()
 
-    # 1. Most name none.
+    # 1. Most heads name no span.
     found = lower.find(_IN_HEAD)
     if found < 0:
         return None
 
-    # 2. Of those that do, most are not sampled, and no more of their span matters than whether it has the form.
+    # 2. Most spans are not sampled: then it only matters whether the field has the form.
     start = found + len(_IN_HEAD)
     end = head.find(_LINE_END, start)
     value = head[start:end].strip(b" \t")

@@ -56,7 +56,7 @@ def take_snapshot(
 def read_snapshot(
     catalog: Catalog, snapshot: CatalogSnapshot, model_of: Callable[[int, str, int], ServedModel]
 ) -> None:
-    """Makes a catalog equal to the one of which the snapshot was taken.
+    """Makes a catalog equal to the engine's, as the snapshot has it.
 
     `model_of` makes the model of an id, a name and a version.
     """

@@ -27,9 +27,9 @@ class MessageKind(IntEnum):
 
     #: f: call number, model id, signature, wanted outputs (none for all)
     DEFINE = 0
-    #: f: request id, call number, deadline in monotonic seconds, priority, caller, the rows of each of the requests
-    #: that are sent as one (none: it is one alone), inputs in the signature's order. Coalesced requests have the first
-    #: of the ids, and each of them has one of those that follow
+    #: f: request id, call number, deadline in monotonic seconds, priority, caller, rows of each coalesced request
+    #: (empty: a single request), inputs in the signature's order. A coalesced message has the first id; its requests
+    #: have the ids that follow
     REQUEST = 1
     #: f: request id; its answer is no longer wanted
     CANCEL = 2
@@ -53,9 +53,9 @@ class MessageKind(IntEnum):
     SYNCED = 11
     #: both: offsets of blocks of shared memory that are no longer read
     FREE = 12
-    #: e: id of coalesced requests; each of them is answered by its own id
+    #: e: id of a coalesced message; each of its requests is answered by its own id
     APART = 13
-    #: f: it sends no more requests
+    #: f: the frontend sends no more requests
     DRAINING = 14
     #: f: name of a caller, and its weight
     WEIGH = 15
@@ -88,9 +88,9 @@ class MessageConnection(asyncio.Protocol):
     _handlers: Mapping[int, Callable[..., Any]]
     _transport: asyncio.Transport
 
-    #: The last call took a moment. Who waits for this core, if anyone does, goes first then: what arrives meanwhile is
-    #: handled together. With two frontends on two cores a request took 13 % less CPU (measured, docs/architecture.md).
-    #: While calls take long, nobody waits behind them for the next turn.
+    #: The last call took a moment. Then this process yields its core to processes that wait for it, and messages that
+    #: arrive meanwhile are handled together. With two frontends on two cores a request took 13 % less CPU (measured,
+    #: docs/architecture.md). While calls take long it does not yield.
     quick = False
 
     def __init__(self, incoming: SharedMemoryReader) -> None:
@@ -111,7 +111,7 @@ class MessageConnection(asyncio.Protocol):
             self._loop.call_soon(self.write)
 
     def write(self) -> None:
-        """Write at once what was sent so far."""
+        """Write all messages that were sent so far, without waiting for the end of the turn."""
         if unused := self._incoming.take_unused():
             self.send(MessageKind.FREE, unused)
         self._write_scheduled = False
@@ -123,7 +123,7 @@ class MessageConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """What it has sent and was not handled is given up."""
+        """Messages of the other end that were not handled are dropped."""
         self._turns.forget(self._share)
 
     def data_received(self, data: bytes) -> None:

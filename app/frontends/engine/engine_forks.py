@@ -1,10 +1,10 @@
-"""The engine's parent: it has imported what an engine needs, and forks one each time the supervisor asks for one.
+"""The engine's parent: it has made an engine's imports, and forks an engine each time the supervisor asks.
 
-Importing TensorFlow takes seconds, a fork 0.04 s. Both processes share the memory of the import: of its 245 MB of
-private memory 20 to 30 MB became the engine's own, so this process costs that much more than an engine alone.
+Importing TensorFlow takes seconds, a fork 0.04 s. Both processes share the memory of the imports, 245 MB. An engine
+made 20 to 30 MB of it its own; by that much this process costs more than an engine alone.
 
-A fork has the one thread that forked. So nothing here starts a thread or an event loop; those that the imports start
-are OpenBLAS's, which it makes anew in a fork.
+A fork has only the thread that forked. So nothing here starts a thread or an event loop. The imports start threads of
+OpenBLAS, which starts them anew in a fork.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fork_engines(main: Callable[[ProcessArguments], int], prepare: Callable[[], 
     while line := _next_line():
         number = os.fork()
         if not number:
-            end_with(parent)  # the supervisor cannot see the end of such a fork, and starts another
+            end_with(parent)  # a fork must not outlive its parent, whose end is all that the supervisor sees
             _handle(signal.SIG_DFL)
             _tell(os.getpid())
             return main(ProcessArguments.parse(line))
@@ -56,6 +56,6 @@ def _handle(how: signal.Handlers) -> None:
 
 
 def _tell(number: int) -> None:
-    """Without a supervisor nobody needs to know."""
+    """Tells the supervisor the process id of an engine that began. Does nothing if the supervisor has gone."""
     with suppress(OSError):
         os.write(sys.stdin.fileno(), b"%d\n" % number)

@@ -41,7 +41,7 @@ class ServedEngine(Protocol):
 
     @property
     def models(self) -> Mapping[int, ServedModel]:
-        """Those that can be called, by their ids in the snapshot."""
+        """The models that can be called, by their ids in the snapshot."""
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
         """Raises ServingError."""
@@ -58,7 +58,7 @@ class ServedEngine(Protocol):
 
 
 class ServedCall(NamedTuple):
-    """What all requests with one call number ask for."""
+    """The definition of a call number: the model, signature and outputs that its requests ask for."""
 
     model_id: int
     signature: str
@@ -71,7 +71,7 @@ class ServedCall(NamedTuple):
 class ServedRequest:
     """A request in the batcher; as its reply it sends the answer to the frontend.
 
-    rows: of each of the requests that were sent as one; empty for one alone.
+    rows: of each coalesced request; empty for a single request.
     """
 
     connection: FrontendConnection
@@ -224,7 +224,7 @@ class FrontendConnection(MessageConnection):
             self.send(MessageKind.ERROR, request_id, *encode_error(gone))
             return
 
-        # 2. Coalesced requests meet those of other frontends; one alone must not overtake them.
+        # 2. A coalesced message waits for those of other frontends; a single request must not overtake it.
         waiting = self._waiting[request_id] = ServedRequest(self, request_id, call, rows)
         named, memory = zip(call.inputs, tensors, strict=True), self._incoming
         try:
@@ -243,7 +243,7 @@ class FrontendConnection(MessageConnection):
         if waiting.answered:
             return
 
-        # 1. As one.
+        # 1. Submit the requests as one.
         arrivals_s = [self._loop.time()] * len(waiting.rows)
         try:
             handle = model.submit_coalesced(request, arrivals_s, waiting)
@@ -254,7 +254,7 @@ class FrontendConnection(MessageConnection):
             waiting.handle = handle
             return
 
-        # 2. Each by itself, if they find no room together.
+        # 2. Submit each by itself, if there is no room for all.
         end = 0
         for own, count in zip(self.apart(waiting), waiting.rows, strict=True):
             start, end = end, end + count
@@ -264,7 +264,7 @@ class FrontendConnection(MessageConnection):
                 self._reject_unsubmitted(own, error)
 
     def _reject_unsubmitted(self, waiting: ServedRequest, error: Exception) -> None:
-        """Whatever is wrong with a request is its own error."""
+        """Rejects this request alone, also for a bug."""
         if not isinstance(error, ServingError):
             logger.exception("A request of signature %r failed with a bug", waiting.call.signature)
         waiting.set_exception(error)
@@ -282,7 +282,7 @@ class FrontendConnection(MessageConnection):
     async def _answer_query(self, request_id: int, name: str, arguments: Sequence[Any]) -> None:
         try:
             await self._turns.may_step(self._pages)  # any number may have come at once
-            if self._pages.closed:  # the frontend has gone: nobody waits for what has not begun
+            if self._pages.closed:  # the frontend has gone: its queries that have not begun are dropped
                 return
             self.send(MessageKind.RESULT, request_id, await self._engine.query(name, arguments))
         except Exception as error:

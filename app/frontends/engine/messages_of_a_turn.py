@@ -23,7 +23,7 @@ class MessageReply(CoalescedReply, PartReply, Protocol):
 
 
 class CoalescedMessage(NamedTuple):
-    """Requests that a frontend sent as one.
+    """The coalesced requests of one message of a frontend.
 
     Attributes:
         submit: submits the message by itself.
@@ -56,7 +56,7 @@ class MessagesOfATurn:
         self._arrived.append(message)
 
     def submit(self) -> None:
-        """Submits what came so far: at once where another request follows, which must not overtake."""
+        """Submits the messages so far: at the end of a turn, or before a single request, which must not overtake."""
         arrived, self._arrived = self._arrived, []
         kinds: dict[object, list[int]] = {}
         for place, each in enumerate(arrived):
@@ -100,7 +100,7 @@ class JoinedMessages(JoinedReply[MessageReply]):
         request = joined_request([each.request for each in self._messages])
         try:
             taken = self.submit_to(self._messages[0].model, request, [self._clock()] * len(self.rows))
-        except Exception:  # each has its own error
+        except Exception:  # an error of the joined request: each message is submitted by itself, and raises its own
             taken = False
         if not taken:
             for each in self._messages:

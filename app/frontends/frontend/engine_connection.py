@@ -50,19 +50,19 @@ class EngineObserver(Protocol):
         """Several times a second: reasons to restart, reasons to send no requests, models that do not work."""
 
     def send_counts(self, connection: EngineConnection) -> None:
-        """The engine needs what was counted so far."""
+        """Send the engine every event that was counted so far."""
 
 
 #: Names and dtypes of outputs, in the order in which they are sent.
 _Outputs = Sequence[tuple[str, np.dtype[Any]]]
 
-#: What waits for an answer, its outputs, its deadline in monotonic seconds, and how many it stands for, if it is a
-#: coalesced one.
+#: A reply that waits for its answer, the outputs, the deadline in monotonic seconds, and the number of requests in a
+#: coalesced message (0: a single request or a query).
 _Pending = tuple[Reply, _Outputs, float, int]
 
 
 class RemoteCall(NamedTuple):
-    """What all requests with one call number ask for. The dtypes are those of the signature; others are sent."""
+    """The definition of a call number: the inputs and outputs of its requests, with the dtypes of the signature."""
 
     number: int
     inputs: Mapping[str, np.dtype[Any]]
@@ -71,7 +71,7 @@ class RemoteCall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RemoteRequestHandle:
-    """A request that was sent. `parts`: how many it stands for, if it is a coalesced one."""
+    """The handle of a request that was sent. `parts`: the number of requests in a coalesced message, else 0."""
 
     connection: EngineConnection
     request_id: int
@@ -110,7 +110,7 @@ class EngineConnection(MessageConnection):
         self._observer = observer
         self._requests = requests
 
-        # What was defined and asked.
+        # Call numbers, and replies that wait.
         self._calls = BoundedCache[tuple[int, str, tuple[str, ...]], RemoteCall](_MAX_CALLS)
         self._defined = 0
         self._last_id = 0
@@ -191,7 +191,7 @@ class EngineConnection(MessageConnection):
             self.send(MessageKind.DRAINING)
 
     def close(self) -> None:
-        """What was sent is still written."""
+        """Closes the connection once the messages that were sent are written."""
         self.write()
         self._transport.close()
 
@@ -207,7 +207,7 @@ class EngineConnection(MessageConnection):
         return self._last_id
 
     def _define(self, model: RemoteModel, request: InferenceRequest) -> RemoteCall:
-        """Give such requests a call number. Raises SignatureNotFound, InvalidRequest."""
+        """Defines a call number for requests as this one. Raises SignatureNotFound, InvalidRequest."""
         signature = model.signature(request.signature)
         check_outputs(signature, request.outputs)
         key = (model.id, request.signature, request.outputs)
@@ -232,7 +232,7 @@ class EngineConnection(MessageConnection):
         self._look_timer = self._loop.call_later(max(deadline_s - self._clock(), 0.0) + _GRACE_S, self._give_up_late)
 
     def _give_up_late(self) -> None:
-        """A stopped engine answers nothing. What it does later with these requests is skipped."""
+        """Rejects requests whose deadline has passed: a stopped engine answers nothing. A late answer is ignored."""
         self._look_timer, self._looks_s = None, inf
         late_s = self._clock() - _GRACE_S
         for number in [number for number, (_, _, deadline_s, _) in self._pending.items() if deadline_s <= late_s]:

@@ -1,4 +1,4 @@
-"""What a frontend serves: the protocols of app/server/server.py, with models of the engine process."""
+"""The server of a frontend process: the protocols of app/server/server.py, with the models of the engine process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class _OpenInference(OpenInference):
-    """Asks the engine for what it alone knows."""
+    """The Open Inference API of a frontend: statistics and configurations come from the engine."""
 
     def __init__(self, engine: RemoteEngine, pages: RenderedPages) -> None:
         super().__init__(engine.repository, _not_here, engine, batching=_not_here, pages=pages)
@@ -61,16 +61,16 @@ def _not_here(*which: object) -> Any:
 
 
 class FrontendServer:
-    """A frontend. Created anywhere, started on the event loop.
+    """The `Server` (app/server/server.py) of a frontend. Created anywhere, started on the event loop.
 
     Args:
         engine: path of the Unix socket where the engine accepts frontends.
         grpc: where and how gRPC is served; None takes it from the settings.
-        shared: the sockets of gRPC to take instead of these.
-        listed: the engine serves a list of models, which callers may change.
+        shared: sockets for gRPC to listen on, in place of those that `grpc` says.
+        listed: the engine serves a list of models that callers may change.
 
     Raises:
-        TlsError: what settings name for TLS cannot be used.
+        TlsError: a certificate or key that the settings name cannot be used.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class FrontendServer:
     # --- life ---
 
     async def start(self) -> None:
-        """Returns at once, or with `wait_for_models` when the engine serves."""
+        """Starts gRPC. With the setting `wait_for_models` it first waits until the engine serves."""
         self.engine.start()
         if self._access_control is not None:
             self._access_control.start()
@@ -141,20 +141,20 @@ class FrontendServer:
 
     @property
     def grace_s(self) -> float:
-        """Seconds for which it still serves after it was told to end; none where nothing is served."""
+        """Seconds for which the frontend still serves after a signal to end; 0 if no model is served."""
         return self._grace_s if self.engine.repository.serves else 0.0
 
     def skip_grace(self) -> None:
-        """A signal drains from now on at once."""
+        """From now on a signal begins the drain without a grace."""
         self._grace_s = 0.0
 
     def begin_grace(self) -> None:
-        """Not ready from now on, but serves as before; clients of gRPC are told to go elsewhere."""
+        """The frontend is not ready from now on, but serves as before; gRPC clients get GOAWAY."""
         self.engine.leaving = True
         self.grpc.begin_grace()
 
     async def end_grace(self) -> None:
-        """Returns when all clients of gRPC know, and none can connect. Until then the engine rejects nothing."""
+        """Returns when all gRPC clients have GOAWAY, and none can connect. Until then the engine rejects nothing."""
         await self.grpc.end_grace()
 
     async def drain(self) -> bool:
@@ -178,7 +178,7 @@ class FrontendServer:
     # --- pages ---
 
     async def summary(self, encoding: str | None = None) -> Page:
-        """The engine's summary, which is that of all frontends; without an engine, the reasons why."""
+        """The engine's summary, which covers all frontends; without an engine, why the server is not ready."""
         reasons = [*self.dead(), *self.unready()]
         if not self.engine.answers:
             return Page(dumps({"status": "not ready", "reasons": reasons}))
@@ -186,7 +186,7 @@ class FrontendServer:
 
     async def explain_batching(self, model: str, encoding: str | None = None) -> Page:
         """From the engine. Raises ModelNotFound, ModelNotReady."""
-        self.repository.resolve(model)  # raises: no stranger's name is a key
+        self.repository.resolve(model)  # raises: an unknown name must not become a key of `pages`
         return await self._page("explain batching", model, encoding)
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -199,5 +199,5 @@ class FrontendServer:
         return await self._page("metrics", content_type_of(accepted), encoding)
 
     async def _page(self, *question: Any) -> Page:
-        """A page of the engine: all who ask wait for one answer."""
+        """A page of the engine; equal questions that wait share one answer."""
         return Page(*await self.pages.fetch(question, partial(self.engine.query, *question)))

@@ -44,7 +44,7 @@ _SEND_COUNTS_WITHIN_S = 0.2
 #: Chosen: how many requests with the same labels are counted while the engine is gone; all of them were rejected.
 _MOST_COUNTED = 10_000
 
-#: Traced requests that are told at a time; of more, the last ones. Chosen.
+#: The most traced requests that one message tells; of more, the last ones are kept. Chosen.
 _MOST_TRACED = 1000
 
 #: Chosen: as in the engine.
@@ -70,7 +70,7 @@ class RemoteEngine:
     Args:
         socket: path of the Unix socket where the engine accepts frontends.
         silent_after_s: an engine that was connected and has sent nothing for this long counts as stuck.
-        dropped_lines: how many lines of this process's log nobody read.
+        dropped_lines: gives the number of log lines that this process has dropped.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class RemoteEngine:
         # Weights of callers, which each engine is told.
         self._weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
 
-        # What was counted and not sent yet.
+        # Events that were counted and not sent yet.
         self._dropped_lines = dropped_lines
         self._counted: dict[tuple[str, str, str, int, str], list[float]] = {}
         self._sums: Counter[tuple[Callable[[str, int], Event], str]] = Counter()  # by type of event, and its reason
@@ -263,7 +263,7 @@ class RemoteEngine:
         return [*self._dead, silent] if silent else list(self._dead)
 
     def _silent(self, longest_s: float) -> str:
-        """What is said of an engine that has sent nothing for longer; empty otherwise."""
+        """Why the server is not well, if the engine has sent nothing for longer than this; else empty."""
         silent_s = self._clock() - self._heard_s
         return (
             f"The engine has sent nothing for {silent_s:.0f} s"

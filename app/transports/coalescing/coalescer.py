@@ -1,11 +1,11 @@
 """Coalescing: requests of one turn of the event loop that one call of a model computes, and how they are answered.
 
-A transport groups the requests that arrived by what they ask. Of each group those with deadlines that are alike are
-read as one request, in as few calls of the model as possible. What is unusual or invalid begins alone, in order of
+A transport groups the requests that arrived by their coalescing key. In each group, requests with alike deadlines are
+read as one request, in as few calls of the model as possible. Unusual or invalid requests begin alone, in order of
 arrival (requests_of_a_turn.py).
 
-Requests for several models are all read, then all computed, then all answered: so each of these finds its code in the
-processor's caches, from which those of the other two would drive it. Measured by bench.several_models: a hundred models
+Requests for several models are all read, then all computed, then all answered. So each of the three steps finds its
+code in the processor's caches, where the other two would replace it. Measured by bench.several_models: a hundred models
 answer 1.5 times as many requests as model by model, three 1.06 times.
 """
 
@@ -53,7 +53,7 @@ Request = TypeVar("Request", bound=Arrived)
 
 @dataclass(slots=True)
 class CoalescedRequest:
-    """Several requests that were read as one.
+    """One request that stands for several.
 
     Attributes:
         request: inputs of shape [sum of rows, ...].
@@ -71,7 +71,7 @@ Read = TypeVar("Read", bound=CoalescedRequest)
 
 
 class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
-    """The coalescer of a transport; subclasses say what is read as one, and how.
+    """The coalescer of a transport; subclasses say which requests are read as one, and how.
 
     Attributes:
         joined: makes the reply of requests that one call computes.
@@ -92,7 +92,7 @@ class Coalescer(RequestsOfATurn[Request], Generic[Request, Read]):
         raise NotImplementedError
 
     def deadlines_s(self, arrived: Sequence[tuple[Request, bytes]]) -> Sequence[float]:
-        """Of each request, monotonic seconds."""
+        """The deadline of each request, in monotonic seconds."""
         raise NotImplementedError
 
     def read(self, key: Any, group: list[tuple[Request, bytes]], deadline_s: float) -> Read | None:
@@ -130,8 +130,8 @@ class JoinedRequests(JoinedReply[Request], Generic[Request, Read]):
     Args:
         arrived: the requests, with their bodies or messages.
         numbers: of these requests among those that were read as one.
-        read: all of those.
-        request: the part of `read.request` that is theirs.
+        read: all requests that were read as one.
+        request: the part of `read.request` for these requests.
     """
 
     __slots__ = ("_coalescer", "_contents", "_numbers", "_read", "_request")
@@ -190,7 +190,7 @@ class Answers:
             self._held.append((call, answer))
 
     def submit(self, calls: Sequence[Joined]) -> None:
-        """Submits all; what is there after BEGIN_S is given before more calls are made."""
+        """Submits all calls. After BEGIN_S, answers that have come are sent before further calls are made."""
         if len(calls) > 1:
             self._held = []
         end_s = self._clock() + BEGIN_S

@@ -1,9 +1,9 @@
 """Requests that arrive in one turn of the event loop begin when every socket that is readable now has been read.
 
-A turn lasts as long as what is begun in it, and nothing else is answered meanwhile. So what takes longer than a few
-milliseconds is left for the next turns. Of what is left peers and connections have equal parts of each of these
-(fair_queue.py), and what arrives meanwhile goes before the rest of who has had some. All of this is a burst: the
-batcher makes no short call before it has begun.
+A turn lasts as long as the work of the requests that begin in it, and meanwhile no other is answered. So requests that
+would take more than a few milliseconds together are left for the next turns. There peers and connections have equal
+parts (fair_queue.py), and new requests go before those of connections that have had a part. All of them are a burst:
+the batcher makes no short call before the burst has begun.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class RequestsOfATurn(Generic[Request]):
     # --- transports define these ---
 
     def share_of(self, request: Request) -> Share:
-        """That of its connection."""
+        """The share of the request's connection."""
         raise NotImplementedError
 
     def begin_together(self, arrived: Sequence[tuple[Request, bytes]]) -> Iterable[tuple[Request, bytes]]:
-        """Begins what can begin as one. Returns what has to begin alone, in order. If it raises, all of them do."""
+        """Begins requests as one where it can. Returns the others, in order; if it raises, all begin alone."""
         raise NotImplementedError
 
     def begin_alone(self, request: Request, content: bytes) -> bool:
-        """Returns whether that took its time: not if it was begun or answered meanwhile."""
+        """Begins one request. False if it was begun or answered before, so that this took no time."""
         raise NotImplementedError
 
     def turn_ends(self) -> None:
@@ -118,12 +118,12 @@ class RequestsOfATurn(Generic[Request]):
             self._leave(alone[begun:])
 
     def _leave(self, alone: Iterable[tuple[Request, bytes]]) -> None:
-        """They begin alone, in this turn or in those that follow."""
+        """Queues requests that begin alone, in this turn or in later ones."""
         for each in alone:
             self._alone.add(self.share_of(each[0]), each)
 
     def _for_a_turn(self) -> list[tuple[Request, bytes]]:
-        """Of what has arrived as much as may begin together; at least one."""
+        """The arrived requests that may begin together in this turn; at least one. The others wait."""
         arrived, self._arrived, size, self._arrived_bytes = self._arrived, [], self._arrived_bytes, 0
         if not self._waiting and len(arrived) <= MOST_TOGETHER and size <= MOST_BYTES:
             return arrived

@@ -1,10 +1,10 @@
-"""What waits, in a fair order: peers take turns, then the connections of a peer, then each connection's items in order.
+"""A fair queue: peers take turns, then the connections of a peer; each connection's items stay in order.
 
-A connection that comes to wait goes before those of its peer that have had something since they wait, every other
-time: so a client with little to do does not wait behind hundreds with much, and these wait for no flood of new ones.
-(FQ-CoDel, RFC 8290, section 4.1, whose new flows go first.)
+A connection that begins to wait is fresh; once an item of it was taken it is served. A peer's fresh and served
+connections alternate. So a client with little to do does not wait behind hundreds with much, and these do not wait for
+a flood of new connections. (In FQ-CoDel, RFC 8290, section 4.1, new flows go first.)
 
-Nothing is kept of a peer or a connection of which nothing waits.
+A peer or a connection without waiting items is forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 class Share:
-    """What makes a connection one of those that share. `peer`: its client's address."""
+    """A connection, as fair queues and turns tell connections apart. `peer`: its client's address."""
 
     __slots__ = ("closed", "peer")
 
@@ -30,7 +30,7 @@ class Share:
 
 
 class _Line(Generic[Item]):
-    """The connections of one peer of which something waits."""
+    """The connections of one peer that have waiting items."""
 
     __slots__ = ("fresh", "fresh_next", "items", "served")
 
@@ -42,7 +42,7 @@ class _Line(Generic[Item]):
         self.fresh_next = True
 
     def _next(self) -> OrderedDict[Share, None]:
-        """The first of these connections is the next one."""
+        """The order, fresh or served, whose first connection is next."""
         first, other = (self.fresh, self.served) if self.fresh_next else (self.served, self.fresh)
         return first or other
 
@@ -72,7 +72,7 @@ class FairQueue(Generic[Item]):
     """Items of connections.
 
     Attributes:
-        peers: those of which something waits, each with its connections; the peer whose turn it is is first.
+        peers: the peers that have waiting items, each with its connections; the next peer is first.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class FairQueue(Generic[Item]):
         return line is not None and len(line.items) > (share in line.items)
 
     def add(self, share: Share, item: Item, *, first: bool = False, served: bool = False) -> None:
-        """Behind what waits of the connection, or before it if it is to be `first`.
+        """Adds an item behind those of its connection, or, with `first`, before them.
 
         `served`: the connection has just had its turn, and is not fresh.
         """
@@ -111,7 +111,7 @@ class FairQueue(Generic[Item]):
         self._count += 1
 
     def take(self) -> tuple[Share, Item]:
-        """The next one; the peer goes behind the others. Raises StopIteration if nothing waits."""
+        """Takes the next item; its peer goes behind the others. Raises StopIteration if the queue is empty."""
         peer = next(iter(self.peers))
         taken = self.take_of(peer)
         if (line := self.peers.pop(peer, None)) is not None:
@@ -119,7 +119,7 @@ class FairQueue(Generic[Item]):
         return taken
 
     def take_of(self, peer: str) -> tuple[Share, Item]:
-        """The next one of this peer. Raises KeyError if nothing of it waits."""
+        """Takes the next item of this peer. Raises KeyError if it has none."""
         line = self.peers[peer]
         taken = line.take()
         self._count -= 1

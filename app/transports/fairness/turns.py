@@ -1,9 +1,9 @@
-"""Whose turn it is: no client takes more than a little of any turn of the event loop.
+"""Fair turns of the event loop: no client takes more than a little of any of them.
 
-All that a client's bytes make this process do at once is done within the time of its peer: all connections of one
-address have PEER_S of each turn of the loop together, then other peers come, and then the loop reads its sockets and
-runs its timers. What is left goes on in the next turns (fair_queue.py says in which order), at once if nobody else has
-anything to do.
+A peer is all connections of one address. Work that a client's bytes cause is done within the time of its peer, PEER_S
+of each turn of the loop. Then other peers have theirs, and then the loop reads its sockets and runs its timers. Work
+that is left goes on in the next turns (fair_queue.py says in which order), without a pause if nothing else is to be
+done.
 
 Three kinds of work ask here:
 
@@ -11,9 +11,9 @@ Three kinds of work ask here:
     work that may wait `run`                             now, or in a later turn
     tasks              `await may_step`                  before what may take long: a call begins, a reply is made
 
-Laws (fairness/test_turns.py): a peer that waits has its turn after PEER_S, and one piece of work, of each other peer
-at most; what waits of a connection keeps its order; what waits of a connection that is closed is
-forgotten, and nothing is kept of peers of which nothing waits.
+Laws (fairness/test_turns.py): a peer that waits has its turn after at most PEER_S, and one piece of work, of each other
+peer. Waiting work of a connection keeps its order; that of a closed connection is forgotten. Nothing is kept of peers
+without waiting work.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from app.transports.fairness.fair_queue import FairQueue, Share
 
 logger = logging.getLogger(__name__)
 
-#: What the connections of a peer have of a turn of the event loop. Chosen: with ten peers 20 ms pass between turns.
+#: Seconds of a turn that all connections of a peer have together. Chosen: with ten peers 20 ms pass between turns.
 PEER_S = 0.002
 
-#: What one of them has at a time where others of its peer wait. Chosen: of four connections each goes on in every turn.
+#: Seconds that a connection has at a time while others of its peer wait. Chosen: of four, each goes on in every turn.
 PIECE_S = PEER_S / 4
 
-#: Chosen: what is shorter is not counted, so that usual requests pay for two looks at the clock, and nothing else.
+#: Work of fewer seconds is not counted, so that a usual request costs only two looks at the clock. Chosen.
 _SHORT_S = 50e-6
 
 #: Tasks of a peer that are woken in a turn; each of them looks at the clock, and waits again if the time is over.
@@ -45,7 +45,7 @@ Work = Callable[[], None]
 
 
 class Turns:
-    """Of one event loop.
+    """The turns of one event loop, shared out among peers.
 
     Args:
         call_soon: calls in the next turn of the loop.
@@ -66,7 +66,7 @@ class Turns:
 
     @classmethod
     def of_loop(cls, clock: Callable[[], float] = time.monotonic) -> Turns:
-        """Those of the event loop that runs; `clock` if they are made now."""
+        """The turns of the running event loop; `clock` is used if they are made now."""
         loop = asyncio.get_running_loop()
         found = cls._all.get(loop)
         if found is None:
@@ -103,7 +103,7 @@ class Turns:
             self.ended(share, now)
 
     def later(self, share: Share, work: Work, *, again: bool = False) -> None:
-        """Does it in a later turn. `again`: it goes on with what has just had its turn."""
+        """Does work in a later turn. `again`: it continues work that has just had its turn."""
         if not share.closed:
             self._queue.add(share, work, served=again)
             self._turn_begins()
@@ -139,7 +139,7 @@ class Turns:
         return True
 
     def _task_waits(self, now_s: float) -> None:
-        """The step of the task before has ended: nobody tells when, but it is not later than now."""
+        """Counts the step of the last task: its end is not reported, but is not later than now."""
         if self._task_runs:
             self._task_runs = False
             self._count(self._task_of, now_s - self._since_s)
@@ -165,7 +165,7 @@ class Turns:
             self._call_soon(self._turn_ends)
 
     def _turn_ends(self) -> None:
-        """The next one begins with what waits, and goes on with what is read."""
+        """Ends a turn: the next one begins with waiting work, before sockets are read."""
         self._task_waits(self.clock())
         self._spent_s.clear()
         late, self._woken_too_late = self._woken_too_late, []
@@ -185,7 +185,7 @@ class Turns:
             self._turn_begins()
 
     def _serve(self, peer: str) -> int:
-        """A peer has its time; at least one piece of its work is done. Returns how many tasks were woken.
+        """Gives a peer its time, for one piece of work at least. Returns how many tasks were woken.
 
         Work behind tasks waits for the next turn: else it would take their time before they step.
         """

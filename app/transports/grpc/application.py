@@ -68,7 +68,7 @@ class GrpcApplication:
     def begin(self, connection: Http2Protocol, stream: Stream, headers: HeaderList, ended: bool) -> None:
         head = read_head(headers)
 
-        # 1. What is no call of gRPC, or has too much or a wrong field in its head.
+        # 1. Reject what is no gRPC call, and a head that is too long or has a wrong field.
         if head.status:
             no_call = stream.owner = NoCall(connection, stream, head.status)
             no_call.data(b"", ended)
@@ -77,7 +77,7 @@ class GrpcApplication:
             self._reject(connection, stream, headers, head)
             return
 
-        # 2. A method that there is not, or a call of one that lasts, beside too many.
+        # 2. Reject an unknown method, and a lasting call beside too many others.
         method = self._methods.get(head.path)
         if method is None:
             _end(connection, stream, StatusCode.UNIMPLEMENTED, "Method not found!")
@@ -86,12 +86,12 @@ class GrpcApplication:
             _end(connection, stream, StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
             return
 
-        # 3. A call, while there is memory for it, if its credential lets it be made.
+        # 3. Begin the call, if there is memory for it and its credential allows it.
         kind = StreamCall if method.lasting else UnaryCall
         call: IncomingCall = kind(self, connection, stream, head, method)
         stream.owner = call
         calls = method.calls
-        if calls.allowed is not None or calls.memory.full:  # else everybody may make it
+        if calls.allowed is not None or calls.memory.full:  # else every caller may make it
             try:
                 call.permit = method.admit(head)
             except ServingError as error:
@@ -113,7 +113,7 @@ class GrpcApplication:
     # --- calls ---
 
     def flush_soon(self, connection: Http2Protocol) -> None:
-        """What was answered is sent at the end of this turn of the event loop."""
+        """Sends the connection's answers at the end of this turn of the event loop."""
         if not self._answered:
             asyncio.get_running_loop().call_soon(self.flush)
         self._answered.add(connection)

@@ -46,7 +46,7 @@ _WITHOUT_CALLS = "grpc.keepalive_permit_without_calls"
 
 _KNOWN = {_MOST_MESSAGE, _MOST_REPLY, _MOST_CONNECTIONS, _WITHOUT_CALLS, *_TIMES, *_LIMITS, *_PING_INTERVALS}
 
-#: Values that ask for what is so anyway.
+#: Values of arguments that ask for what this server does anyway.
 _SO_ANYWAY = {"grpc.so_reuseport": 0, "grpc.per_message_compression": 0, "grpc.per_message_decompression": 1}
 
 #: What an argument is or asks for, and why it changes nothing; the names without "grpc.".
@@ -138,7 +138,7 @@ def limits_of(options: GrpcOptions) -> Http2Limits:
 
 
 def times_of(options: GrpcOptions) -> Times:
-    """Those of the options, and those that the arguments say."""
+    """The times that the options and the channel arguments say."""
     arguments = _numbers(options)
     seconds = {field: _seconds(arguments[name]) for name, field in _TIMES.items() if name in arguments}
     return replace(

@@ -1,4 +1,4 @@
-"""What every gRPC protocol shares: a call as its protocol sees it, and what is told of it once it has ended."""
+"""The parts that every gRPC protocol shares: a call as its protocol sees it, and its event, log line and trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.transports.request_trace import Ended, RequestTrace, Tracing, rows_of
 
 
 class GrpcCall:
-    """One call, or one message of a stream, until its reply: who asks, until when, and what its event will say.
+    """One call, or one message of a stream, until its reply: its caller, its deadline and the fields of its event.
 
     Attributes:
         started_s: monotonic seconds.
@@ -31,9 +31,9 @@ class GrpcCall:
         path: of the method, /package.Service/Method.
         client_id: the client's x-request-id; empty without one.
         trace: None unless it is traced.
-        permit: what its credential lets it do; None where none is needed.
+        permit: what the caller's credential permits; None where no credential is needed.
         priority: as in the metadata; 0 without one.
-        caller: who sent it; empty if callers are not told apart.
+        caller: the name of its caller, for fair shares; empty if callers are not told apart.
         client: the address and the port that it comes from; '' and 0 for a Unix socket.
         request_id: of a request in a stream, which its error goes back with.
         model, version, signature: what it asks for, as far as that is known.
@@ -69,14 +69,14 @@ class GrpcCall:
 
     @property
     def peer(self) -> str:
-        """gRPC's name of who sent it, such as ipv4:127.0.0.1:5000 or ipv6:%5B::1%5D:5000."""
+        """The client's address in gRPC's form, such as ipv4:127.0.0.1:5000 or ipv6:%5B::1%5D:5000."""
         host, port = self.client
         address = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
         return address if host else "unix:"
 
     @property
     def principal(self) -> str:
-        """The name of the caller, who has proven it; empty where nobody has to."""
+        """The name that the caller's credential proves; empty where no credential is needed."""
         return self.denied if self.permit is None else self.permit.principal.name
 
     def record_model(self, model: ServedModel, signature: str) -> None:
@@ -116,7 +116,7 @@ class GrpcCalls:
         readers: read messages that take long to parse; without them a thread does.
         memory: counts what calls hold; while it is full, every call is rejected unread.
         tracing: decides which calls are traced; None if none is.
-        allowed: says who may make which call; None if everybody may make all.
+        allowed: says which callers may make which calls; None if every caller may make all.
         access: the access log; None if there is none.
         standard: these are calls of gRPC's own services. They are no events, but for those that are rejected unread,
             and are begun and answered while memory is full.
@@ -158,7 +158,7 @@ class GrpcCalls:
         return await go_on()
 
     def message_of(self, stream: GrpcCall) -> GrpcCall:
-        """A message of a stream: of the same caller, with a time and an event of its own."""
+        """A message of a stream as a call: with the same caller, and its own deadline and event."""
         now = time.monotonic()
         trace = None if stream.trace is None else stream.trace.again()
         call = GrpcCall(now, now + self.timeout_s, stream.path, stream.client_id, trace)

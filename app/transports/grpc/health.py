@@ -1,7 +1,7 @@
 """gRPC's standard health service, grpc.health.v1.
 
-Each watch waits for a future of its own: were they to wait for one condition, each that ends would be looked for among
-all of them, and one whose client does not read would hold the lock that the others need.
+Each watch waits for its own future. With one condition for all, each watch that ends would be searched among all of
+them, and a watch whose client does not read would hold the lock that the others need.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GrpcHealth:
         self._watchers: set[asyncio.Future[None]] = set()
 
     def service(self, calls: GrpcCalls) -> Service:
-        """For everybody."""
+        """Needs no credential."""
         return Service(
             calls, HEALTH, {"Check": self.check, "Watch": self.watch}, permissions={"Check": None, "Watch": None}
         )

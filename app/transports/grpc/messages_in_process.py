@@ -1,7 +1,7 @@
 """Which messages are read in another process, and how they are parsed there; it imports no gRPC.
 
-A parser takes up to 80 ns a byte where a message has many fields (30 MB of empty strings or parameters: 1 to 2 s in one
-call, with the GIL), and hardly anything where it has few, however long they are: tensors as bytes or packed lists.
+A parser takes up to 80 ns a byte if a message has many fields: 30 MB of empty strings or parameters take 1 to 2 s in
+one call, with the GIL. It takes hardly any time for few fields, however long: tensors as bytes or packed lists.
 """
 
 from __future__ import annotations

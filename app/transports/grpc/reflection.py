@@ -29,7 +29,7 @@ def reflection_names() -> list[str]:
 
 
 class Reflection:
-    """What answers the requests of one version. `services`: the names that it lists."""
+    """The method that answers the requests of one version. `services`: the names that it lists."""
 
     def __init__(self, package: str, services: Sequence[str]) -> None:
         self._name = f"{package}.ServerReflection"

@@ -30,9 +30,9 @@ class GrpcHead:
         priority: as in the metadata, not read; None without one.
         long_bytes: what it takes, if that is much; else 0.
         request_id: the client's; empty without one.
-        fault: what is wrong with it, for the caller; empty if nothing is.
+        fault: why the call is rejected, as the caller is told; empty if it is not.
         fields: all of it but the pseudo-header fields; names in lower case.
-        permit: what its credential lets it do; None where none is needed, or that was not decided yet.
+        permit: what the caller's credential permits; None where none is needed, or before that is decided.
     """
 
     __slots__ = (

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 #: Connections that wait to be accepted. Chosen, as for HTTP.
 _BACKLOG = 2048
 
-#: Chosen: several times the way to a client and back, also of one that is busy.
+#: Chosen: several round trips, also to a busy client.
 _LAST_CALL_S = 3.0
 
 #: asyncio tells a connection that it is lost some turns after it was closed. Chosen: twice as many.
@@ -160,8 +160,8 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Ends when no call is under way, after `grace_s` seconds at most. Does nothing if it was not started.
 
-        Calls that it does not answer any more are seen as UNAVAILABLE, which clients may try elsewhere: they learn from
-        GOAWAY which of theirs were not begun (RFC 9113, section 6.8).
+        A client sees calls that are not answered any more as UNAVAILABLE, and may try them elsewhere: GOAWAY tells it
+        which of its calls were not begun (RFC 9113, section 6.8).
         """
         if self._following is not None:
             self._following.cancel()
@@ -217,7 +217,7 @@ class GrpcServer:
 
 
 def _bind_unix_socket(path: str) -> socket.socket:
-    """In the place of one that a process has left there. Raises OSError."""
+    """Binds the socket, in the place of a file that an ended process has left there. Raises OSError."""
     bound = socket.socket(socket.AF_UNIX)
     try:
         with suppress(FileNotFoundError):

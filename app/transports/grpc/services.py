@@ -45,7 +45,7 @@ class Method:
         answer: makes the reply (a message or its bytes) of a message's bytes, or replies of bytes of many.
         taskless: how its calls are answered without a task each; None if they never are.
         counts: each call is an event; of a stream its messages are, each, and not the call.
-        administers: its calls change what is served, which the audit log tells.
+        administers: its calls change what is served, and are written to the audit log.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Method:
         self.counts = not (self.calls.standard or self.lasting)
 
     def admit(self, head: GrpcHead) -> Permit | None:
-        """What a call with this head may do, kept with the head; None where everybody may make it.
+        """The permit of a call with this head, kept with the head; None where no credential is needed.
 
         Raises:
             NoMemoryLeft: the memory for clients is full.
@@ -87,7 +87,8 @@ class Service:
         answers: by name, how each method answers a message that was parsed here.
         in_process: of methods whose messages may take long to parse; the others parse all of them here.
         taskless: of methods whose calls need no task; `answers` and `in_process` have what it leaves.
-        permissions: what each method needs, None if everybody may call it; administration if it is not there.
+        permissions: what each method needs, None if every caller may call it; a method that is missing needs
+            administration.
 
     Attributes:
         methods: by path.
@@ -165,8 +166,8 @@ async def _answer_here_or_in_process(  # noqa: PLR0917 - the first ones are boun
 async def _answer_stream(
     parse: _Parse, answer: Stream, contents: AsyncIterator[bytes], call: GrpcCall
 ) -> AsyncGenerator[Any, None]:
-    # The reader of the messages is closed before them: its caller may leave while the next one is awaited, and Python
-    # closes no generator that runs.
+    # `replies`, which reads `messages`, is closed first: the caller may leave while the next message is awaited, and
+    # Python closes no generator that runs.
     async with aclosing(_parsed(contents, parse)) as messages, aclosing(answer(messages, call)) as replies:
         async for reply in replies:
             yield reply

@@ -1,7 +1,7 @@
 """Calls that are begun and answered without a task each, alone or together with others of the same turn.
 
-A protocol offers this for methods whose calls only need a model's computation. What it leaves, messages that take long
-to read, the method's answer (services.py) reads in another process.
+A protocol offers this for methods whose calls only need a model's computation. Messages that take long to read are left
+to the method's answer (services.py), which reads them in another process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.transports.grpc.calls import GrpcCall
 
 @dataclass(slots=True)
 class CallComputation:
-    """What has to be computed for a reply, and how its message is written. `write` raises ServingError."""
+    """The computation that a reply needs, and how its message is written. `write` raises ServingError."""
 
     model: Computing
     request: InferenceRequest

@@ -2,8 +2,8 @@
 
 `AsgiRequest` is the application's side, and the same for each version of HTTP: the scope, `receive` and `send`, the
 task, the answer where the application fails. Its two subclasses are the transport's side: a request of HTTP/1.1
-(http1/http1_asgi_request.py) and a stream of HTTP/2 (rest_http2/http2_asgi_request.py) frame the body and the response,
-hold the client back, and say when the request is over.
+(http1/http1_asgi_request.py) and a stream of HTTP/2 (rest_http2/http2_asgi_request.py). They frame the body and the
+response, hold the client back, and say when the request is over.
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 
 Rules:
@@ -233,7 +233,7 @@ class AsgiRequest:
         if self.left or self.answered:
             return {"type": "http.disconnect"}
         self._untold = False
-        body = b"".join(self._body)  # which copies nothing where it is one object of bytes
+        body = b"".join(self._body)  # no copy if the pieces are one bytes object
         self._body, self.body_bytes = [], 0
         if more := self.more_comes:
             self.taken()
@@ -242,7 +242,7 @@ class AsgiRequest:
     async def send(self, message: Message) -> None:
         """Raises RuntimeError: the application broke the rules of ASGI or of HTTP."""
         await self.writable(message.get("status", 0))
-        if self._encoded_head is None:  # many may have waited for one page
+        if self._encoded_head is None:  # many requests may have waited for one page
             await self._its_turn()
         if self.left:
             return

@@ -30,8 +30,8 @@ _GZIP = b"\x1f\x8b"
 #: A body may be inflated to this many bytes, whatever its own size (chosen).
 _FREE_BYTES = 1024 * 1024
 
-#: Of what a body is inflated to beyond that, to its size. Chosen: Apache's DeflateInflateRatioLimit; deflate's own most
-#: is 1,032.
+#: The most that a body's inflated size beyond that may be, as a multiple of the bytes received. Chosen: Apache's
+#: DeflateInflateRatioLimit; deflate's own most is 1,032.
 _MOST_RATIO = 200
 
 

@@ -1,4 +1,4 @@
-"""A request over HTTP until its reply: what is known of it, what it asks to compute, and the reply to an error."""
+"""An HTTP request until its reply: its head and deadline, its computation, and the reply to an error."""
 
 from __future__ import annotations
 
@@ -119,9 +119,8 @@ class Coalesced(CoalescedRequest):
     Attributes:
         reply: the reply to one request, given its number and the outputs of its own rows, which may be long if the
             third argument is true.
-        bodies: writes the bodies of the replies to some requests at once, if they are not long, given the numbers of
-            these and all of their outputs; None if they have to be written one by one. Each is that of `reply`, which
-            has no other headers.
+        bodies: writes the bodies of several replies at once, if they are not long, given the requests' numbers and all
+            of their outputs; None: they are written one by one. Each is that of `reply`, which has no other headers.
         content_type: of the bodies.
     """
 

@@ -18,10 +18,10 @@ _CALLER = "ferry.caller"
 
 
 class Guard:
-    """Answers callers who may not ask with an error, and sends events of administration and its outcome.
+    """Rejects callers that lack permission, and sends the events of administration with their outcomes.
 
     Args:
-        access: None if everybody may ask.
+        access: None if every caller may ask.
         need: what a request needs, by its method and its path, decoded.
     """
 

@@ -38,9 +38,9 @@ class RequestHead:
         path: as sent, percent-encoded, without the query.
         headers: names in lower case; on the fast path only those that are read.
         parsed: what a protocol parsed it to; None until then.
-        permit: what its credential lets it do; None where none is needed, or that was not decided yet.
+        permit: what the caller's credential permits; None where none is needed, or before that is decided.
         rejection: the last rejection of a request with this head (rejections.py).
-        alike: the same object for heads that differ in their credentials alone, and ask for the same.
+        alike: one object for all heads that differ only in their credentials and ask for the same.
     """
 
     __slots__ = ("_named", "alike", "headers", "method", "parsed", "path", "permit", "query", "rejection")

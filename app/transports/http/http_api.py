@@ -102,7 +102,7 @@ class HttpApi:
         raise NotImplementedError
 
     def computes(self, method: str, path: str) -> bool:
-        """Does such a request ask for a computation, so that `begin` accepts it?"""
+        """Does a request with this method and path ask for a computation, so that `begin` accepts it?"""
         raise NotImplementedError
 
     def needs(self, method: str, path: str) -> Need:  # noqa: ARG002 - for protocols that define it
@@ -144,7 +144,7 @@ class HttpApi:
         return json_outline(head.header(b"content-type"), body)
 
     def coalescing_key(self, head: RequestHead) -> object:  # noqa: ARG002 - for protocols that define it
-        """Requests whose heads have equal keys now can be computed together; None if one begins alone. Never raises."""
+        """A key: requests whose heads have equal keys can be computed together; None: it begins alone. Never raises."""
         return None
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], deadline_s: float) -> Coalesced | None:
@@ -236,7 +236,7 @@ class HttpApi:
         return await self._readers.read(begin, here, left_s, len(body))
 
     def _parses(self, head: RequestHead, body: bytes) -> bool:
-        with suppress(ServingError):  # `begin` raises it, after what it finds before
+        with suppress(ServingError):  # `begin` raises it, unless it raises another error first
             return self.parses(head, body)
         return False
 

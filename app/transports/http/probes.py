@@ -16,7 +16,7 @@ from app.transports.access_log import AccessLog
 from app.transports.http.replies import HttpReply
 from app.transports.request_trace import NOTHING_ASKED, Ended
 
-#: They say no more than that. Everybody may ask, on each port.
+#: They say no more than that. They need no credential, on each port.
 LIVE, READY = "/livez", "/readyz"
 PROBES = frozenset({LIVE, READY})
 

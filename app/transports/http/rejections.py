@@ -2,9 +2,10 @@
 
 Under overload most requests are rejected, and parsing each of them first takes time from those that were accepted. So a
 rejection because the answer would be late applies for a moment to later requests with the same head, if the body
-provably asks for no less. JSON does if it begins with the same text up to its last string, so it names the same
-signature, inputs and parameters, and behind that are at least as many lists and values, so it has as many rows. Where
-names may stand before other numbers than values, and before binary tensors, the whole JSON has to be the same.
+provably asks for no less. A JSON body does if two things hold. It begins with the same text up to its last string, so
+it names the same signature, inputs and parameters. And at least as many lists and values follow, so it has at least as
+many rows. Where names may stand before other numbers than values, and before binary tensors, the whole JSON has to be
+the same.
 
 A request with the same head may have more time left: the body of the rejected one may have come slowly.
 """
@@ -98,7 +99,7 @@ class Rejection(NamedTuple):
         until_s: monotonic seconds.
         asked: model, version and signature, for the event.
         reply: the reply.
-        rest: what of the reply follows its status line and the header lines of every reply.
+        rest: the reply behind its status line and the header lines of every reply.
     """
 
     outline: Outline
@@ -113,7 +114,7 @@ class Rejection(NamedTuple):
     ) -> Rejection | None:
         """The rejection at `now` (monotonic seconds) of a request with such a body; None if it applies to no other.
 
-        `spent_s`: of its time it had spent so much, which a new one still has.
+        `spent_s`: seconds of its time that the rejected request had spent; a new request still has them.
         """
         holds_s = min((error.retry_after_s or 0.0) - spent_s, _LONGEST_S)
         if holds_s <= 0:

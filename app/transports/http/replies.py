@@ -23,10 +23,11 @@ from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 from app.transports.request_trace import Tracing
 
-#: Of a body that is shorter, this many bytes are inflated at once, and more in a thread; all of a longer one. Chosen.
+#: A shorter body is inflated to this many bytes on the event loop, and further in a thread; a longer body is inflated
+#: in a thread. Chosen.
 _SHORT_BYTES, _INFLATED_AT_ONCE = 8 * 1024, 64 * 1024
 
-#: Before so many bytes are inflated, memory for them is reserved, where it is limited. Chosen.
+#: Where memory is limited, it is reserved for this many inflated bytes at a time. Chosen.
 _RESERVED_AT_ONCE = 2 * 1024 * 1024
 
 #: Text of this many bytes is converted to UTF-8 in a thread. Chosen: shorter ones take less than 1 ms.
@@ -40,8 +41,8 @@ class HttpOptions:
     `max_body_bytes` limits the inflated body.
 
     `request_timeout_ms` runs from arrival to reply. `callers` tells callers apart, so that none takes the room of
-    others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says who may
-    send what; None if everybody may. `memory` is for what bodies are inflated to.
+    others; None if nothing does. `tracing` decides which requests are traced; None if none is. `access` says which
+    callers may send what; None if every caller may send all. `memory` is for what bodies are inflated to.
     """
 
     max_body_bytes: int
@@ -97,7 +98,7 @@ CLIENT_GONE = "499"
 
 CLOSE: Header = (b"connection", b"close")
 
-#: What is expected instead of a missing credential, and of another one (RFC 9110, section 11.6.1; RFC 6750, section 3).
+#: WWW-Authenticate for a missing credential, and for an invalid one (RFC 9110, section 11.6.1; RFC 6750, section 3).
 _CHALLENGE = b'Bearer realm="ferry"'
 _INVALID_TOKEN = _CHALLENGE + b', error="invalid_token"'
 
@@ -293,7 +294,7 @@ class _Pieces:
         self._limit = limit
 
     def take(self, up_to: int) -> bool:
-        """Makes up to this many bytes, and one piece more. Was that all? Raises BodyTooLarge."""
+        """Makes up to this many bytes, and one piece more. True if the body is whole. Raises BodyTooLarge."""
         for piece in self._pieces:
             self.done.append(piece)
             self.size += len(piece)

@@ -1,9 +1,9 @@
-"""Alike heads: is a request's head like one that is known? Told by a few operations on all of its bytes.
+"""Alike heads: a request's head is compared with a known one by a few operations on all of its bytes.
 
-Most heads of a client differ only in the values of fields that nobody reads, and these mostly have the same lengths: an
-id, a trace context. So a known head is a form with gaps. What arrives is like it if the bytes in the gaps, put into
-the form, give what arrived, and are text. That proves where the head ends, too, so nobody has to look for it:
-a form ends with its only empty line, and text has no line end.
+Most heads of a client differ only in the values of unread fields, which mostly have the same lengths: an id, a trace
+context. So a known head is a form with gaps. A head is alike if the bytes in the gaps are text and, put into the form,
+give the head again. That proves where the head ends, too: a form ends with its only empty line, and text has no line
+end.
 
 A connection expects that its next head is like its last one (`Recognised`), and looks among all that are known
 (known_heads.py) if it is not.
@@ -20,7 +20,7 @@ from app.transports.http.head import RequestHead
 from app.transports.http.http_api import HttpApi
 from app.transports.request_id import MOST_BYTES, checked
 
-#: What a value may consist of (RFC 9110, section 5.5), and most values consist of.
+#: The bytes that a value may have (RFC 9110, section 5.5), and those that most values have.
 _TEXT = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
 _VISIBLE = bytes(range(0x21, 0x7F))
 
@@ -42,8 +42,8 @@ class ParsedHead(NamedTuple):
     most_bytes: int  # of the body
 
 
-#: What a head means, the Content-Length, 0 without one, the client's id of the request, empty without one, whether it
-#: has a traceparent, where it ends, and what the next head on its connection may be like.
+#: The meaning of a head, its Content-Length (0 without one), its x-request-id (empty without one), whether it has a
+#: traceparent, its length, and the known heads that the next head on the connection may be like.
 Recognised = tuple[ParsedHead, int, bytes, bool, int, "AlikeHeads | None"]
 
 
@@ -53,7 +53,7 @@ class Layout:
     Args:
         pieces: the first and the last of them stay.
         length_at: the number of the value that is the Content-Length; -1 without one.
-        id_at: of the one that is the client's id of the request; -1 without one.
+        id_at: the number of the value that is the client's id of the request; -1 without one.
         credential: where its lines are, counted from the line end before the first field; None without one.
         has_parent: there is a traceparent.
 
@@ -91,7 +91,7 @@ class Layout:
         return b"" if at is None else head[start + at.start : start + at.stop]
 
 
-#: What alike heads have in common: the layout, the request line, and the lines of the credential, empty without one.
+#: The common part of alike heads: the layout, the request line, and the credential's lines, empty without one.
 Common = tuple[Layout, bytes, bytes]
 
 
@@ -101,7 +101,7 @@ class AlikeHeads:
     Args:
         head: one of them, whose fields begin at `start` with the line end before them.
         others: all that are known.
-        keep_same: remembers one that came twice in a row.
+        keep_same: remembers a head that came twice in a row.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class AlikeHeads:
         self._credential = layout.credential_in(head, start)
 
     def read(self, received: bytes) -> Recognised | None:
-        """The meaning of the head that `received` begins with; None if it is another one, or not whole."""
+        """The meaning of the head that `received` begins with; None if that is not alike, or not whole."""
         # 1. It may have another request line, and all else be alike.
         if not received.startswith(self._line):
             at = received.find(_LINE_END, 0, MAX_LINE_BYTES + len(_LINE_END))
@@ -180,5 +180,5 @@ class AlikeHeads:
 
 
 def is_text(value: bytes) -> bool:
-    """Only of what a field's value may consist of."""
+    """Has the value only bytes that a field's value may have?"""
     return not value.translate(None, _TEXT)

@@ -1,8 +1,8 @@
-"""A client that is too late: with a head, with a body, or with its next request after a reply.
+"""The timer of an HTTP/1.1 connection: a client may be too late with a head, a body, or its next request after a reply.
 
-There is one timer for each connection, which looks again when something may be due: one for each request would cost
-more. If the event loop was held up, bytes that came in time may still wait in the socket when the timer is due: the
-loop reads once more before the connection is closed.
+A connection has one timer, which looks again when something may be due; a timer for each request would cost more. If
+the event loop was held up, bytes that came in time may still wait in the socket when the timer is due. So the loop
+reads once more before the connection is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAST_READ_S = 0.01
 
 
 class ArrivalTimer:
-    """Finds out that what is due of a client has not arrived.
+    """Calls back when a head, a body or a next request has not arrived in time.
 
     Attributes:
         due_s: monotonic second at which the client is too late; inf while nothing is due of it.

@@ -1,7 +1,7 @@
 """Where the body of a request ends: by its length, or in chunks (RFC 9112, sections 6.2 and 7.1).
 
-A framing gets the bytes behind a head as they come and gives back what of them is content. When the body is complete,
-`rest` has the bytes behind it. Each byte is looked at once, and nothing is kept but the line that is not complete.
+A framing takes the bytes behind a head as they come, and returns the content in them. When the body is complete, `rest`
+has the bytes behind it. Each byte is looked at once, and nothing is kept but the line that is not complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXTENSION_BYTES, _EXTENSION_BYTES_PER_CHUNK = 16 * 1024, 16
 
 
 class BadFraming(Exception):
-    """The body cannot be read, so nobody knows where it ends."""
+    """The body is malformed, so its end cannot be found."""
 
 
 class Sized:

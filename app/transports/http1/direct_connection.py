@@ -65,7 +65,7 @@ class DirectConnection(ServedConnection):
         self._state = State.IDLE
         self._says_close = False  # the reply to the last request that is here has Connection: close
         self._old_s = inf  # the first reply after this monotonic second ends the connection
-        self._lingering: Lingering | None = None  # what comes after the last reply is thrown away
+        self._lingering: Lingering | None = None  # bytes that come after the last reply are thrown away
         self._half_closed: HalfClosed | None = None  # the client sends no more
         self._expected: AlikeHeads | None = None  # what the next head may be like
 

@@ -1,9 +1,9 @@
-"""A client that stops sending may wait for its reply, or have gone.
+"""The check whether a client that stopped sending still waits for its reply, or has gone.
 
-A client may end its side after its request and wait for the reply (`nc -N`). One that has gone looks the same until
-something is sent to it: then its kernel answers with a reset. So a client that waits for longer is sent a `100
-Continue`, which every client of HTTP/1.1 skips (RFC 9110, section 15.2), and if a reset comes back, its request is
-cancelled.
+A client may end its side after its request and wait for the reply (`nc -N`). A client that has gone looks the same
+until the server sends to it: then its kernel answers with a reset. So after a short wait the server sends a `100
+Continue`, which every client of HTTP/1.1 skips (RFC 9110, section 15.2). If a reset comes back, the connection is
+aborted, which cancels its requests.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from collections.abc import Callable
 
 from app.transports.http1.status_lines import CONTINUE
 
-#: Seconds after its end of sending at which a client is asked whether it is there. Chosen: most replies are there by
-#: then, and a client that has gone keeps nobody waiting for long: meanwhile its requests wait, others are rejected for
-#: them, and each step of a pipeline brings the next.
+#: Seconds from the client's end of sending to the `100 Continue`. Chosen: most replies are written by then. Until a
+#: client is known to have gone, its requests stay in the queue, where other requests may be rejected for them.
 _ASK_S = 0.01
 
-#: Seconds until the first look for a reset, which takes a round trip, and at most between looks: each waits twice as
-#: long as the one before, so a client that has gone is known after two round trips at most. Chosen.
+#: Seconds until the first look for a reset, and the most between two looks. Each pause is twice the one before, so a
+#: client that has gone is found after two round trips at most. Chosen.
 _FIRST_LOOK_S, _LOOK_S = 0.001, 0.25
 
 
@@ -28,7 +27,7 @@ class HalfClosed:
     """Finds out whether a client that stopped sending has gone; then its connection is aborted.
 
     Args:
-        may_ask: may an interim response be sent now?
+        may_ask: says whether an interim response may be sent now.
     """
 
     def __init__(self, transport: asyncio.Transport, may_ask: Callable[[], bool]) -> None:
@@ -53,6 +52,6 @@ class HalfClosed:
 
 
 def was_reset(transport: asyncio.Transport) -> bool:
-    """Has the client's kernel answered with a reset? Nothing tells so while the connection is not read."""
+    """Has the client's kernel answered with a reset? The event loop does not report it while reading is paused."""
     connection = transport.get_extra_info("socket")
     return connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0

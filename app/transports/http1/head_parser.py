@@ -57,7 +57,7 @@ class HeadParser:
         chunked: the body comes in chunks.
         expects: the client waits for a 100 before it sends the body.
         headers: names in lower case, without Content-Length.
-        limits: those that it keeps to.
+        limits: bounds on the size of a head.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -97,7 +97,7 @@ class HeadParser:
         return True
 
     def drop(self) -> None:
-        """Lets go of the parser, which holds on to this object, and to all bytes with it."""
+        """Drops the parser, which refers to this object and so to all of its bytes."""
         self._parser = None
 
     def _too_long(self) -> Fault | None:
@@ -126,7 +126,7 @@ class HeadParser:
         return self._check_form() or self._check_body() if self._complete else None
 
     def _check_form(self) -> Fault | None:
-        """httptools lets pass more than one space, the names of other protocols, and any number of hosts."""
+        """Rejects what httptools accepts: more than one space, the names of other protocols, any number of hosts."""
         if self.version not in {"1.0", "1.1"}:
             return _VERSION
         if not self.raw.startswith(b"%b %b HTTP/" % (self.method, self.target)):

@@ -1,13 +1,13 @@
 """The memory for clients that one connection holds: the body of its request, and a reply that is not read.
 
 A body is counted from its head, if it does not come with it, until the request is answered: so it is rejected before it
-is read. One longer than `max_body_bytes` counts as that: it is rejected, or a stream, which holds no more at a time. A
-reply is counted while the socket takes no more of it.
+is read. A body longer than `max_body_bytes` counts as that many bytes: it is rejected, or it is a stream, which holds
+no more at a time. A reply is counted while the socket takes no more of it.
 
-A client that reads nothing would hold it for ever. As a body has time to come, it has `arrival_timeout_s` from when it
-waits, and a second more for each `min_body_bytes_per_s` that the client's kernel has taken, but never more than
-`arrival_timeout_s` from then on. What this kernel takes says little of that: it keeps 4 MB and takes more only when a
-third of them have left, which lasts two minutes at that rate.
+A client that reads nothing would hold its reply's memory for ever. So a reply that waits has `arrival_timeout_s`, and a
+second more for each `min_body_bytes_per_s` that the client's kernel has taken; its deadline is never more than
+`arrival_timeout_s` ahead. After that the connection is aborted. What the server's kernel takes says little about the
+client: it keeps 4 MB and takes more only when a third of them have left, which takes two minutes at that rate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEAST_PAUSE_S = 1.0
 
 
 class HeldMemory:
-    """The memory of one connection.
+    """The memory for clients that one HTTP/1.1 connection holds.
 
     Attributes:
         body: bytes that are held for the body of its request.
@@ -76,7 +76,7 @@ class HeldMemory:
             self.body = 0
 
     def reply_waits(self) -> None:
-        """The client reads more slowly than it is written to."""
+        """The reply waits, since the client reads more slowly than the server writes."""
         self._count(self._transport.get_write_buffer_size())
         if self._timer is None:
             self._untaken = untaken(self._transport)

@@ -25,10 +25,10 @@ from app.transports.memory.body_room import growth_of
 #: The connection is not read while this many bytes of a body wait for the application (chosen; uvicorn's).
 _FULL_BYTES = 64 * 1024
 
-#: Bytes of chunks that are read in any case, and between two looks at the clock. Chosen: 1 to 3 ms of the smallest.
+#: Bytes of chunks that are read between two looks at the clock. Chosen: 1 to 3 ms of the smallest chunks.
 _SLICE_BYTES = 16 * 1024
 
-#: Bytes of a body that are thrown away after an early response, so that the connection can be kept (chosen).
+#: Up to this many bytes of a body are thrown away after an early response, to keep the connection (chosen).
 _UNREAD_BYTES = 64 * 1024
 
 _BAD_CHUNKS = Fault(400, "The chunks of the request's body are malformed (RFC 9112, section 7.1)")
@@ -52,7 +52,7 @@ class AsgiConnection(SharingConnection, Protocol):
         """This many bytes of the body have arrived, and more are due; a stream has no least rate."""
 
     def read_on(self) -> None:
-        """Reads what was kept back, and then the socket."""
+        """Reads the bytes that were kept back, and then the socket."""
 
     def refuse(self, fault: Fault) -> None:
         """Answers that the request cannot be read, and closes the connection."""
@@ -67,7 +67,7 @@ class AsgiConnection(SharingConnection, Protocol):
 
 
 class Http1AsgiRequest(AsgiRequest):
-    """One request, and its response by the application.
+    """A request on a connection of HTTP/1.1, and its response by the application.
 
     Attributes:
         growth: times its size that its body may become.
@@ -80,9 +80,9 @@ class Http1AsgiRequest(AsgiRequest):
         self._framing: Framing = Chunked() if head.chunked else Sized(head.length)
         self._chunked = head.chunked
         self.growth = growth_of(head.headers, head.target) if head.chunked or head.length else 0.0
-        self._unread_bytes = 0  # that arrived after the response
-        self._held = False  # nothing is read until the application takes the body that has arrived
-        self._later = b""  # came, and is read when the connection has its share of the loop again
+        self._unread_bytes = 0  # of the body, read after the response
+        self._held = False  # the application has yet to take what was read; until then reading is paused
+        self._later = b""  # bytes that wait until the connection has its share of the loop again
         # The response.
         self._http_1_0 = head.version == "1.0"
         self._keep_alive = head.keep_alive
@@ -92,21 +92,21 @@ class Http1AsgiRequest(AsgiRequest):
 
     @property
     def reads(self) -> bool:
-        """Does it take more bytes now?"""
+        """May the connection read more bytes for the request now?"""
         return not (self._framing.complete or self._held or self._later)
 
     @property
     def much_missing(self) -> bool:
-        """Is so much of the body missing that the connection is not worth keeping for it?
+        """Is so much of the body missing that the connection is closed rather than read to the body's end?
 
-        Or all of it, because the client waits for a 100: after the response it may leave the body out, and its next
-        request would be read as the body (RFC 9110, section 10.1.1).
+        Also true if the client waits for a 100: after the response it may leave the body out, and then its next request
+        would be read as the body (RFC 9110, section 10.1.1).
         """
         return self.expects or self._framing.missing > _UNREAD_BYTES
 
     @property
     def grows(self) -> bool:
-        """Is a body being read whose length is not known, and that is kept until its end?"""
+        """Is a body of unknown length being read, and kept until its end?"""
         return self._chunked and not (self._framing.complete or self.begun)
 
     @property
@@ -123,7 +123,7 @@ class Http1AsgiRequest(AsgiRequest):
         self.read(behind)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes behind those that `read` got."""
+        """Takes bytes that follow those of `begin`."""
         if self._framing.complete:
             self._connection.pipelined.keep(data)
         elif self._later:
@@ -147,7 +147,7 @@ class Http1AsgiRequest(AsgiRequest):
             self._connection.refuse(_BAD_CHUNKS)
             return
 
-        # 2. The application gets it; after the response nobody does.
+        # 2. The application gets the content; after the response it is thrown away.
         if self.answered:
             self._throw_away(len(data))
         else:
@@ -160,7 +160,7 @@ class Http1AsgiRequest(AsgiRequest):
             self.turns.later(self.share, self._read_on, again=True)
 
     def _read_slices(self, data: bytes) -> bytes:
-        """Chunks may be tiny: they are read while the connection has its share of the loop. The rest is read later."""
+        """Reads chunks, which may be tiny, while the connection has its share of the loop. The rest is read later."""
         if not self._chunked:
             return self._framing.feed(data)
         framing, turns = self._framing, self.turns
@@ -186,7 +186,7 @@ class Http1AsgiRequest(AsgiRequest):
                 self._connection.read_on()
 
     def _give(self, content: bytes, size: int) -> None:
-        """Gives content to the application, which came in `size` bytes."""
+        """Gives the application content, which took `size` bytes on the socket."""
         complete = self._framing.complete
         self.feed(content, ended=complete)
         if complete:
@@ -210,7 +210,7 @@ class Http1AsgiRequest(AsgiRequest):
             self._connection.expect_body(size, streaming=False)
 
     def _keep_rest(self) -> None:
-        """The bytes behind the body are the next request's."""
+        """Keeps the bytes behind the body: they are the next request's."""
         if self._framing.rest:
             self._connection.pipelined.keep_rest(self._framing.rest)
 
@@ -277,6 +277,6 @@ class Http1AsgiRequest(AsgiRequest):
             self.taken()
 
     def _end(self) -> None:
-        """Neither the rest of the body is read, nor what is behind it."""
+        """Closes the connection: neither the rest of the body nor a next request is read."""
         self._later = b""
         self._connection.end()

@@ -1,26 +1,27 @@
 """An HTTP/1.1 connection that answers inference requests itself and lets an ASGI application answer all others.
 
 It reads heads and decides which way a request takes; what it answers itself is the fast path (direct_connection.py).
-The protocols behind both ways are the same (`HttpApi.begin`), and so are the replies. What it does is told by its
-state (connection_state.py).
+The protocols behind both ways are the same (`HttpApi.begin`), and so are the replies. Its states are in
+connection_state.py.
 
 Rules:
 
 - Where a request ends is decided here alone (RFC 9112, section 6): `HeadParser` reads the head, a `Framing` the body.
   What cannot be read is answered with 400, 414, 431, 501 or 505, and nothing behind it is read as a request.
-- One request at a time is answered. Bytes that arrive meanwhile are kept and reading is paused (pipelined.py).
+- Requests are answered one at a time. Bytes that arrive meanwhile are kept and reading is paused (pipelined.py).
 - After a reply with `Connection: close` no request is read (section 9.6). While the server is about to drain, every
   last reply says so, and a connection whose client was not told stays open: it may send a request at any time.
 - A connection is closed `keep_alive_s` seconds after its last reply if no further byte arrives (arrival_timer.py).
 - A head has `arrival_timeout_s` to arrive, counted from its first byte, or from the beginning of the connection. A body
-  has as long, and one second more for each `min_body_bytes_per_s` that have arrived, but never more than that time
-  ahead; once its response has begun (a stream), only silence counts. A request that is later gets 408.
+  has `arrival_timeout_s`, too, and one second more for each `min_body_bytes_per_s` that have arrived; its deadline is
+  never more than `arrival_timeout_s` ahead. Once its response has begun (a stream), only silence counts. A request that
+  is later gets 408.
 - A body that does not come with its head needs room in the memory budget, or is rejected unread; while the budget is
   full, so is every request that has one. A reply that the client does not read is cut (held_memory.py).
-- A connection that begins with HTTP/2's preface, or whose TLS says h2, is one of HTTP/2 (RFC 9113, section 3), and one
-  whose request asks for it becomes one. Then all of this is another's (accepting_server.py: `Http2`).
-- A client that stops sending gets the replies to its whole requests, and one that sends more than is read gets the last
-  reply (half_closed.py, lingering.py).
+- A connection that begins with HTTP/2's preface, or whose TLS chose h2, is one of HTTP/2 (RFC 9113, section 3). Then an
+  HTTP/2 connection takes over its socket (accepting_server.py: `Http2`).
+- A client that stops sending gets the replies to its whole requests (half_closed.py). A client that sends more than is
+  read gets the last reply (lingering.py).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _READING = frozenset({State.IDLE, State.HEAD, State.BODY})
 
 
 class Http1Connection(DirectConnection):
-    """One connection of a client."""
+    """A client's HTTP/1.1 connection: it reads heads, and chooses the way of each request."""
 
     def __init__(self, known_heads: KnownHeads, server: AcceptingServer) -> None:
         super().__init__(known_heads.fast_path, server)
@@ -137,7 +138,7 @@ class Http1Connection(DirectConnection):
         self.arrival.stop()
         self.resume_writing()
 
-        # What they hold is freed now: they and the connection name each other.
+        # The request and the connection refer to each other: cut the circle, so that their memory is freed now.
         if self._half_closed is not None:
             self._half_closed.stop()
         asgi, self._asgi, self._half_closed = self._asgi, None, None
@@ -155,7 +156,7 @@ class Http1Connection(DirectConnection):
         return self.arrival.due_s - self._limits.arrival_timeout_s if self._state in _WITHOUT_REQUEST else inf
 
     def give_way(self) -> None:
-        """Closes the connection, which has no request. One that lingers holds its descriptor no longer."""
+        """Closes the connection, which has no request. If it lingers, its descriptor is freed at once."""
         if self._lingering is not None:
             self.transport.abort()
         else:

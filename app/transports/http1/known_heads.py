@@ -4,26 +4,25 @@ Clients repeat their heads but for some values: an id and a trace context of eac
 body. Parsing each head anew costs as much as answering it. So a head is recognised, cheapest first,
 
 1. by its bytes,
-2. by its layout: it is as long as one before it, and equal to that but for the values of fields that nobody reads
-   (alike_heads.py),
-3. by its lines: the request line and the lines of the fields that are read are those of one before it.
+2. by its layout: it is as long as a known head, and equal but for the values of unread fields (alike_heads.py),
+3. by its lines: the request line and the lines of the fields that are read are those of a known head.
 
-All three rest on one law (tests/transports/http1/test_known_heads.py): whether `HeadParser` accepts a head, and
-what it finds in it, depends only on the request line, the lines of fields that are read, the one Content-Length, and on
-all other lines being fields: a token, a colon, text. Hence these rules:
+All three rest on one law (tests/transports/http1/test_known_heads.py). The result of `HeadParser` depends only on the
+request line, the lines of fields that are read, and the one Content-Length, if all other lines are fields: a token, a
+colon, text. Hence these rules:
 
 - What frames a request or its connection is read, and compared byte for byte (`FRAMING`).
-- A line is left out only if it is proven a field that nobody reads. A name is a token and the colon follows at once; a
-  value is text (RFC 9110, 5.5), so no line feed, carriage return or NUL is in it, and a folded line is none.
+- A line is left out only if it is proven an unread field. Its name is a token, and the colon follows at once. Its value
+  is text (RFC 9110, 5.5), without line feed, carriage return or NUL. A folded line is no field.
 - A Content-Length is there once at most, in digits. The request's own is returned.
-- So is the first x-request-id, which nobody reads otherwise: heads that differ in it mean the same. Whether there is a
-  traceparent is told, too, so that only then somebody looks for it.
+- So is the first x-request-id, which no protocol reads: heads that differ in it mean the same. Whether there is a
+  traceparent is told, too, so that traces look for one only then.
 - A credential is read, but may vary within a layout, so that callers with keys of one length share it. It is a part of
   what the meaning is found by, byte for byte.
 - Whatever is not proven goes to `HeadParser`, which decides alone; only heads that it accepted are learnt.
 
-Every cache is bounded. A head's bytes are kept when they come twice in a row among those with their layout, request
-line and credential: heads that differ would only push out those that repeat.
+Every cache is bounded. A head's bytes are kept when they come twice in a row among heads of their layout, request line
+and credential. Heads that never repeat would only push out heads that do.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class KnownHeads:
         self._kinds: BoundedCache[bytes, int] = BoundedCache(_MAX_NAMES)
         self._max_bytes = 0
 
-        # What is known, by each of the three ways.
+        # The known heads, for each of the three ways.
         self._same: BoundedCache[bytes, Recognised] = BoundedCache(MAX_HEADS)
         self._layouts: BoundedCache[int, Layout] = BoundedCache(_MAX_LAYOUTS)  # by the length behind the request line
         self._alike: BoundedCache[Common, AlikeHeads] = BoundedCache(MAX_HEADS)

@@ -1,7 +1,7 @@
 """A connection beyond the limit: it gets 503, or GOAWAY over HTTP/2, unless it asks whether the server is alive.
 
-So a server whose connections are all taken still answers probes. There are few of these at once
-(descriptors.py); a further one ends the oldest without a word, for a probe sends its request at once.
+So a server whose connections are all taken still answers probes. Few such connections exist at once (descriptors.py). A
+further one ends the oldest without a reply: probes send their request at once.
 """
 
 from __future__ import annotations

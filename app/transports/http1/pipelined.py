@@ -27,7 +27,7 @@ class Pipelined:
         self._transport.pause_reading()
 
     def keep_rest(self, data: bytes) -> None:
-        """Keeps what is behind the request in the piece that was read last: it goes before the others."""
+        """Keeps the bytes behind the request in the piece that was read last; they go before the other pieces."""
         later, self.pieces = self.pieces, []
         self.keep(data)
         self.pieces += later

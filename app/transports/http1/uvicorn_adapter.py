@@ -85,7 +85,7 @@ class Drainable(Protocol):
         """Waits until everything accepted is answered; False if the time for that ran out or `abandon` was called."""
 
     def abandon(self) -> None:
-        """The drain ends at once: what is not answered yet is dropped."""
+        """The drain ends at once: requests that are not answered yet are dropped."""
 
 
 class HttpPort(NamedTuple):
@@ -218,7 +218,7 @@ class DrainingServer(uvicorn.Server):
         await wait_while(arriving, asyncio.get_running_loop().time() + _LINGER_S)
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Listens on each port, whose connections are made in its own way."""
+        """Listens on each port, with the port's own factory of connections."""
         await super().startup(sockets)
         if missing := missing_names():
             names = ", ".join(missing)
@@ -234,7 +234,7 @@ class DrainingServer(uvicorn.Server):
         self.servers.append(await loop.create_server(of_socket, sock=bound, backlog=self.config.backlog))
 
     def _protocols_of(self, port: HttpPort) -> Callable[[], asyncio.Protocol]:
-        """Makes connections of ours, or uvicorn's own where it lacks what ours need."""
+        """The factory of a port's connections: Ferry's, or uvicorn's if it lacks a name that Ferry's need."""
         if missing_names():
             protocol = cast(Any, self.config.http_protocol_class)
             return partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
@@ -270,7 +270,7 @@ class DrainingServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
     async def _answer_the_last(self) -> None:
-        """Until no request is under way and every new connection has had one, or its time is over."""
+        """Waits until no request is under way and every new connection has had one, or its time is over."""
 
         def busy() -> bool:
             waits = self._handshakes() or any(each.may_bring_more for each in self._connections())

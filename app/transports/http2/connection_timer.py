@@ -1,8 +1,8 @@
-"""The one timer of a connection of HTTP/2, which looks at all that may last too long.
+"""The one timer of an HTTP/2 connection.
 
-A client that does not greet, is silent or takes nothing of its replies, a connection that is idle or old, a drain, and
-requests that are open for long: each has a function that does what is due now, and gives the monotonic second at which
-it is to be asked again, at which the connection ends if that is now.
+It watches a client that sends no preface, is silent or does not read its replies; a connection that is idle or old; a
+drain; and requests that are open for long. Each of these has a function. It does what is due now, and returns the
+monotonic second of its next look; the connection is aborted if that is not later than now.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class TimedConnection(Protocol):
 
 
 class ConnectionTimer:
-    """Looks at one connection when something may be due. Does not hold it, but for what is scheduled: no circle.
+    """Looks at one connection when something may be due. Refers to it only by the scheduled look, so there is no
+    circle.
 
     Args:
         clock: gives monotonic seconds.
@@ -59,7 +60,7 @@ class ConnectionTimer:
     Attributes:
         times: in force now.
         began_s: when the connection began.
-        idle_since_s: as of the last look, or set by who knows it better.
+        idle_since_s: as of the last look, or set by the connection.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class ConnectionTimer:
         self._asked_s = inf
 
     def watch_reader(self, timed: TimedConnection, *, slow: bool) -> None:
-        """`slow`: so much waits for the client from now on that it may be a slow one; else it is none."""
+        """`slow`: so many bytes wait for the client from now on that it may be slow; false: it is not."""
         if slow:
             self._slow_since_s, self._taken_then = self._clock(), timed.taken
             self.look_in(timed, self.times.slow_s)
@@ -225,7 +226,7 @@ class ConnectionTimer:
         return self._slow_since_s + times.slow_s
 
     def _requests_due(self, timed: TimedConnection, now: float) -> float:
-        """Looks at the requests that were open at the look before: first at the oldest, and at no young one."""
+        """Looks at the requests that were already open at the last look, the oldest first."""
         slow_s = self.times.slow_s
         if now >= self._looked_s + slow_s:
             streams = timed.connection.streams
@@ -241,6 +242,6 @@ class ConnectionTimer:
         return self._looked_s + slow_s
 
     def _look_at_unsent(self, timed: TimedConnection, stream: Stream) -> None:
-        """Where memory is scarce, a reply ends of which nothing was taken since the look before."""
+        """While half of the memory is held, resets a reply of which the client took nothing since the last look."""
         if stream.unsent >= self._waited.get(stream.id, inf) and self._memory.half_held:
             timed.cut_reply(stream)

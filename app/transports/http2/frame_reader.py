@@ -17,7 +17,7 @@ Frame = tuple[int, int, int, bytes]
 
 
 class FrameReader:
-    """The reader of one connection.
+    """Cuts the bytes of one connection into frames.
 
     Attributes:
         more: whole frames may be left, since `read` was to give no more of them.
@@ -28,12 +28,12 @@ class FrameReader:
     def __init__(self) -> None:
         self._preface_read = False
         self._content = b""
-        self._at = 0  # what is before was read
+        self._at = 0  # bytes before this were read
         self.more = False
 
     @property
     def unread(self) -> bytes:
-        """The beginning of a frame, or of the preface, that is not whole; before it what was not asked for yet."""
+        """Frames that were not asked for yet, then the beginning of one (or of the preface) that is not whole."""
         return self._content[self._at :]
 
     @property

@@ -1,12 +1,12 @@
 """HPACK: header compression (RFC 7541). Section numbers below are that RFC's.
 
 A decoder remembers whole header blocks: a client that repeats a request sends the same bytes again, all of them
-references to its table, and then decoding is one look-up. A block may be looked up only while the table is as it was
-when the block was decoded, and only if decoding it does not change the table: so a block that changes the table is
-never kept, and a change of the table forgets all blocks.
+references to its table, and then decoding is one look-up. A block may be looked up only while the table is unchanged
+since it was decoded, and only if decoding it does not change the table. So a block that changes the table is never
+kept, and a change of the table forgets all blocks.
 
-What a stranger sends costs time and memory linear in its bytes: a reference adds a pair of names to a list and copies
-nothing, and a list longer than its limit is read to its end, since the table must follow, but not kept.
+A block costs time and memory linear in its bytes: a reference adds a pair to a list and copies nothing. A list longer
+than its limit is read to its end, since the table must follow, but not kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STATIC = len(STATIC_TABLE)
 #: What an entry of the table, and of a list, counts beyond its name and value (section 4.1; RFC 9113, 6.5.2).
 _ENTRY_BYTES = 32
 
-#: What a field of a list takes beyond that. Measured by tests/transports/grpc/incoming/test_memory.py.
+#: Memory that a field of a list takes beyond that. Measured by tests/transports/grpc/incoming/test_memory.py.
 _FIELD_BYTES = 96
 
 #: The table's size until a peer changes it (section 4.2; RFC 9113, 6.5.2).
@@ -62,14 +62,14 @@ _LONG_BYTES = 2**11
 
 
 class HeaderList:
-    """The fields of one decoded block, in their order. Equal blocks share one, so what is made of it is made once.
+    """The fields of one decoded block, in order. Equal blocks share one list, so it is interpreted once.
 
     Attributes:
         size: of all fields, 32 bytes for each included, also of those that were not kept.
         held_bytes: what it takes; valid unless it is too long.
         long_bytes: the same, if that is much; else 0: an open request counts for so much anyway.
         too_long: the list is longer than its limit, and `fields` has only its beginning.
-        request, meaning: for the connection, and for whoever answers: what was made of it.
+        request, meaning: its interpretation, kept by the connection and by the application.
     """
 
     __slots__ = ("fields", "meaning", "request", "size", "too_long")

@@ -1,8 +1,8 @@
 """HPACK's Huffman code (RFC 7541, section 5.2 and appendix B).
 
 The code is canonical: among codes of equal length the symbols ascend, and shorter codes come first. So the lengths are
-the whole table. A decoder takes a byte in one step: what has been read of a code is a state, an inner node of the tree,
-and each state has a row of 256 steps, each of which is made when it is first needed: in 2 us, 65,536 times at most.
+the whole table. A decoder takes a byte in one step. A state is an inner node of the tree: the part of a code that was
+read. Each state has a row of 256 steps. A step is made when it is first needed, in 2 us, 65,536 times at most.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Limits on a connection, and its allowance for frames that cost the server time and ask for nothing.
 
-A client may reset calls, ping, change settings and open windows, all of which an honest one does now and then. So each
-costs a little of an allowance, which time gives back, and each answered request: a client that makes calls and cancels
-some never runs out of it, and one that only makes work does within a fraction of a second (CVE-2023-44487 rapid reset,
-CVE-2019-9512 ping flood, CVE-2019-9515 settings flood, CVE-2019-9517 and CVE-2025-8671 made-you-reset).
+A client may reset calls, ping, change settings and open windows, and honest clients do so now and then. So each such
+frame costs a little of an allowance, which grows with time and with each answered request. A client that makes calls
+and cancels some never runs out of it; a client that only floods does within a fraction of a second. (CVE-2023-44487
+rapid reset, CVE-2019-9512 ping flood, CVE-2019-9515 settings flood, CVE-2019-9517 and CVE-2025-8671 made-you-reset.)
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Chosen: a burst of this many resets is honest (all calls of a client end at a deadline); a reset costs some 10 us, so
-#: that an attacker gets 1 % of a core by what time gives back.
+#: The most that an allowance holds, and its growth in a second, in resets. Chosen: an honest client may reset as many
+#: at once, when all its calls reach their deadline. A reset costs some 10 us, so the growth is worth 1 % of a core.
 _MOST, _A_SECOND = 4000.0, 500.0
 
 
@@ -62,7 +62,7 @@ class Allowance:
         self.earned = 0.0
 
     def refill(self) -> bool:
-        """Adds what was earned, and what each second gives; False if more than that was spent."""
+        """Adds what was earned and what time gives; False if more was spent."""
         now = self._clock()
         self.left = min(_MOST, self.left + self.earned + (now - self._since_s) * _A_SECOND)
         self._since_s, self.earned = now, 0.0

@@ -1,13 +1,13 @@
 """An HTTP/2 connection on a socket: what is read in one turn is dispatched together, what is answered leaves together.
 
-Frames are read in slices, for as long as its peer has time in this turn (turns.py); the rest waits, counted, and
-nothing more is read of the socket until it is the connection's turn again.
+Frames are read in slices, for as long as the connection's peer has time in this turn (turns.py). The rest waits,
+counted, and the socket is not read until it is the connection's turn again.
 
-It holds what a connection may hold. Messages, open requests and data that wait for the client are counted with those of
-all connections (client_memory.py) from 8 KiB on; while the client does not read, nothing is read of it. For how long
-all that may last says its timer (connection_timer.py). A connection that ends lingers (lingering.py): its client, which
-opens windows while it reads, gets to read all that was sent. What answers its requests hears of their end in turns,
-too: each may end a task.
+It holds what a connection may hold. From 8 KiB on, messages, open requests and unsent data count with those of all
+connections (client_memory.py). While the client does not read, its socket is not read. The timer bounds how long that
+lasts (connection_timer.py). A connection that ends lingers (lingering.py): its client, which opens windows while it
+reads, gets to read all that was sent. The owners of its requests are told of their end in turns, too: each may end a
+task.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class Http2Connections:
         self.answered: set[Http2Protocol] = set()
 
     def make_room(self) -> bool:
-        """For one more. Without room the oldest that has had no request gives way; False if all have had one.
+        """Makes room for one more: the oldest connection without a request gives way. False if all have had a request.
 
-        To be silent costs a client nothing, before its handshake or after it; so a new connection may stay for as long
-        as others need to make `most` connections, and connections with requests stay in any case.
+        Silence costs a client nothing, before its handshake or after it. So a silent connection may stay until `most`
+        further ones have come; connections with requests stay in any case.
         """
         if len(self.open) + len(self.arriving) < self.most:
             return True
@@ -134,7 +134,7 @@ class Http2Connections:
 
 
 class Http2Protocol(asyncio.Protocol):
-    """One connection.
+    """A client's HTTP/2 connection on its socket.
 
     Attributes:
         transport: the socket's; closed once the connection ends.
@@ -167,7 +167,7 @@ class Http2Protocol(asyncio.Protocol):
         self._unused = False  # no request has come yet
         self.draining = False
         self.lasting = 0
-        self._ending: deque[Event] = deque()  # requests that are gone, of which nobody was told yet
+        self._ending: deque[Event] = deque()  # requests that are gone, whose owners were not told yet
         self._ending_share = Share("")
         self._lost = False
         self._lingering: Lingering | None = None  # all was sent; what still comes is thrown away
@@ -291,7 +291,7 @@ class Http2Protocol(asyncio.Protocol):
     # --- to answer ---
 
     def flush(self) -> None:
-        """Sends what was answered, as far as the socket takes it."""
+        """Sends the answers, as far as the socket takes them."""
         connection = self.connection
         if self.ends:
             return
@@ -311,7 +311,7 @@ class Http2Protocol(asyncio.Protocol):
             self._linger()
 
     def flush_soon(self) -> None:
-        """Sends what was answered at the end of this pass of the event loop, together with other connections."""
+        """Sends the answers at the end of this turn of the event loop, with those of other connections."""
         shared = self._shared
         if not shared.answered:
             asyncio.get_running_loop().call_soon(shared.flush_answered)
@@ -338,7 +338,7 @@ class Http2Protocol(asyncio.Protocol):
             self._counted_held = self._held
 
     def _count(self) -> None:
-        """Counts what no message is: open requests, data that wait, what was read and is not whole."""
+        """Counts all memory but messages: open requests, unsent data, and incomplete frames."""
         connection = self.connection
         held, waits = connection.held, connection.unsent
         if connection.blocked:

@@ -67,7 +67,7 @@ _MAX_SKIPPED = 16
 
 
 class SansIoConnection(Sending):
-    """One connection of a client.
+    """The state of a client's HTTP/2 connection.
 
     Args:
         clock: monotonic seconds.
@@ -82,12 +82,12 @@ class SansIoConnection(Sending):
         self._clock = clock
         self.failure = ""
         self.settings_came = False
-        # What was read and is not whole.
+        # Frames and field lists that are not whole.
         self._frames = FrameReader()
         self._block: list[bytes] = []  # of a list that goes on in CONTINUATION
         self._block_bytes = 0
         self._block_of: tuple[int, int] | None = None  # its stream, and the flags of its HEADERS
-        # What was received.
+        # The receiving side.
         self._decoder = Decoder(max_list_bytes=limits.max_list_bytes)
         self._receive_window = limits.connection_window
         self._unacknowledged = 0
@@ -115,7 +115,7 @@ class SansIoConnection(Sending):
 
     @property
     def held(self) -> int:
-        """Bytes, beside those of `Sending`: what was read and is not whole."""
+        """Bytes of `Sending`, and of incomplete frames and field lists."""
         return super().held + self._frames.unread_bytes + self._block_bytes
 
     # --- what comes ---

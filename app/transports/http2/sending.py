@@ -1,8 +1,8 @@
 """The half of a connection that sends: field lists and data, which wait for windows and for the socket (RFC 9113, 6.9).
 
-Data wait in their stream's queue. Streams take turns, a frame each. A stream whose own window is closed is parked until
-the client opens it; nothing is looked at while the window of the connection is closed or the socket is full. So what
-waits costs no time, however many streams it is of.
+Data wait in their stream's queue. Streams take turns, a frame each. A stream whose window is closed is parked until the
+client opens it. While the connection's window is closed or the socket is full, no stream is looked at. So waiting data
+cost no time, however many streams have some.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WHOLE_EARNS = _ANSWER_EARNS + _FRAME_EARNS
 #: tests/transports/grpc/incoming/test_memory.py: 3,300 at most.
 STREAM_BYTES = 2**12
 
-#: Of a few streams. Chosen.
+#: Bytes that the tables of a few streams take. Chosen.
 _PLACES_BYTES = 2**12
 
 #: A list begins with this once the client made its table smaller: we use none of it (RFC 7541, sections 4.2 and 6.3).
@@ -64,7 +64,7 @@ class Sending:
         unsent: bytes of data that wait, of all streams.
         sent: bytes of data that were taken since the beginning.
         last_stream: the highest that the client opened.
-        large: what `take` gives next has large pieces.
+        large: the next pieces that `take` gives are large.
     """
 
     def __init__(self, limits: Http2Limits, clock: Callable[[], float]) -> None:

@@ -24,12 +24,12 @@ class Stream:
     """A stream that is open, or half closed on one side.
 
     Attributes:
-        owner: its StreamOwner; None before it has begun, and where nobody wants to hear more of it.
+        owner: its StreamOwner; None before the request has begun, and once no owner needs its events.
         remote_closed: the client has sent all; local_closed: all was given to `SansIoConnection` to be sent.
         send_window: bytes that the client lets us send; below 0 if it took some back.
         receive_window: bytes that the client may still send.
         content_left: bytes that are to come by content-length; -1 if it was not given.
-        queue: what waits for a window, then the trailers; None while nothing waits.
+        queue: data that wait for a window, then the trailers; None while nothing waits.
         unsent: bytes of data in the queue, which is never empty.
         parked: they wait for the client to open `send_window`.
     """
@@ -68,7 +68,7 @@ OWNER_SLOTS = (
 
 
 class StreamOwner:
-    """The answer to one request.
+    """The owner of a stream, which answers its request.
 
     Args:
         head_bytes: of a long head, which is held until the request is answered, beside its body.

@@ -1,4 +1,4 @@
-"""For how long a connection of HTTP/2 may be silent, idle, old or slow."""
+"""Times after which an HTTP/2 connection is too silent, idle, old or slow."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Times:
         keepalive_s: of silence until the client is asked; keepalive_timeout_s: until it is given up without an answer.
         keepalive_without_calls: also asks where no request is under way.
         idle_s: without a request, until the connection ends; at most twice as long.
-        age_s: until it ends in any case, a tenth more or less by chance, so that those that began together do not end
-            together; age_grace_s: for the requests that are under way then.
+        age_s: until it ends in any case, a tenth more or less by chance, so that connections do not all end together;
+            age_grace_s: for the requests that are under way then.
         age_awaits_requests: an old connection ends, and its client is told, once no request is under way.
-        slow_s: a client that takes less than `min_bytes_per_s` of what waits for it within this is cut, where half of
-            the memory for clients is held, and a reply ends of which it takes nothing. A message that comes more slowly
-            and a request of which nothing comes end in any case.
+        slow_s: the period of looks at slow clients. While half of the memory for clients is held, a connection ends
+            that takes less than `min_bytes_per_s` of its replies, and a reply of which nothing is taken is reset. A
+            message that comes more slowly and a request of which nothing comes end in any case.
     """
 
     handshake_s: float = 20.0

@@ -1,1 +1,1 @@
-"""What clients make this process take: bodies, replies, what they do not read."""
+"""Memory that clients make this process take: bodies, replies, bytes that they do not read."""

@@ -1,12 +1,13 @@
 """The memory that bodies may become: while they are read, computed and answered they take several times their size.
 
-In a container the system ends what takes more than its limit, and every request with it. So what a long body may become
-is reserved before the body is read, out of what the container leaves:
+In a container the system kills a process that goes over the memory limit, with all of its requests. So the memory that
+a long body may become is reserved before the body is read, out of the room that the container leaves:
 
-1. The room is what is left once models are loaded, less what else serving needs. It is measured anew when nothing is
-   reserved: models come and go, and connections take memory, too. While something is reserved it can only shrink.
-2. A body is rejected for good (413) if it is larger than the largest room since the start, of those measured with
-   nothing reserved; any other for now (503). So is a reply that is to be written (reply_room.py).
+1. The room is the memory that is left once models are loaded, less what serving needs otherwise. It is measured anew
+   when nothing is reserved: models come and go, and connections take memory, too. While something is reserved it can
+   only shrink.
+2. A body is rejected for good (413) if it needs more than the largest room that was measured with nothing reserved
+   since the start; else for now (503). So is a reply that is to be written (reply_room.py).
 3. malloc keeps freed memory, which the container counts as used. It is given back a moment after the last reservation
    was, and before anything is rejected while nothing is reserved. Processes that wait for bodies to read end then,
    too; after the last reservation only if much is missing.
@@ -23,13 +24,13 @@ from threading import Timer
 
 from app.core.errors import BodyOverMemory, NoMemoryLeft, ServingError
 
-#: Times its size that a body becomes at its peak, in all processes. Measured with a model of digits and 32 MB each, by
-#: the peak of the container: rows of one-digit numbers 12, base64 7; content of OIP's binary tensors 2, gRPC's messages
-#: 5 to 8. Named rows of one-digit numbers take 22 and strings of one letter 47: most of it in the process that reads
-#: them, which gets that only while there is room (`reading`).
+#: Times its size that a body becomes at its peak, in all processes. Measured by the peak of the container, with a model
+#: of digits and bodies of 32 MB: rows of one-digit numbers 12, base64 7, OIP's binary tensors 2, gRPC's messages 5 to
+#: 8. Named rows of one-digit numbers take 22 and strings of one letter 47. Most of that is in the process that reads
+#: them, which gets it only while there is room (`reading`).
 JSON, BINARY = 16.0, 8.0
 
-#: Times what is reserved for a body that the process that reads it may take, while there is room. Chosen, see above.
+#: A process that reads a body may take so many times the body's reservation, while there is room. Chosen, see above.
 _MOST_READING = 3.0
 
 #: A shorter body reserves nothing. Chosen: it comes whole as a rule, and its tensors are counted in the queue.
@@ -48,7 +49,8 @@ _LEAST_READ_BYTES = 2**20
 #: The least time between two measurements. Chosen: one takes 0.3 ms.
 _MEASURED_S = 1.0
 
-#: Memory is given back so long after the last reservation was. Chosen: by then what was reserved for is forgotten.
+#: Memory is given back so long after the last reservation was. Chosen: by then the objects of the last request are
+#: freed.
 _FREED_S = 0.5
 
 #: The part of the largest room below which processes that wait for bodies end with the last reservation. Chosen: one
@@ -102,7 +104,7 @@ def in_thread(seconds: float, work: Callable[[], None]) -> None:
 
 
 class BodyRoom:
-    """What is left in a container for what bodies become.
+    """The room in a container for what bodies become.
 
     Args:
         left: bytes that this process may still take; infinity without a limit.
@@ -114,8 +116,8 @@ class BodyRoom:
         limit: bytes that bodies may become together; infinity without a limit.
         unlimited: whether the last measurement found no limit: then nothing need be counted.
         end_idle: ends processes that wait for bodies to read.
-        largest_limit: the largest since the start, of those measured with nothing reserved.
-        reserved: bytes that those under way may become.
+        largest_limit: the largest `limit` since the start that was measured with nothing reserved.
+        reserved: bytes that bodies under way may become.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class BodyRoom:
         return True
 
     def give(self, cost: float) -> None:
-        """Such a reservation has ended."""
+        """Ends a reservation of so many bytes."""
         if cost <= 0:
             return
         self.reserved = max(0.0, self.reserved - cost)
@@ -203,7 +205,7 @@ class BodyRoom:
         return isfinite(self.limit)
 
     def forget(self) -> None:
-        """What was measured is no longer so, where there is a limit."""
+        """The last measurement is out of date, if there is a limit: measure again before the next use."""
         if isfinite(self.limit):
             self._due_s, self.unlimited = -inf, False
 

@@ -1,12 +1,12 @@
 """The memory that a long reply takes while it is written: reserved of the room for bodies (body_room.py).
 
-1. The outputs are there then, so the room is measured anew, and only what is made of them is reserved.
+1. The outputs are computed by then. So the room is measured anew, and only the text or bytes made of them are reserved.
 2. The most that their values may take is reserved. Where that does not fit, numbers are written once more to count
    their text, in a thread: what would fit is never refused.
 3. A reply that is larger than the largest room since the start is refused for good, any other for now.
 4. Outputs whose shapes the signature tells are reserved before their request is queued, until they are there.
-5. It is given back once the reply was given to the connection, or its client has gone: what waits there to be sent is
-   the process's memory by then, and measured.
+5. The reservation ends once the connection has the reply, or its client has gone. By then unsent bytes are memory of
+   the process, and part of each measurement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEXTS = 3.1
 #: Times their size that outputs in a binary format become at most. Measured: protobuf 1, npy and msgpack 2, npz 3.
 _BINARY = 3.1
 
-#: What a string takes beside its bytes. Measured: 78 in JSON, 38 in protobuf.
+#: Memory that a string takes beside its bytes. Measured: 78 in JSON, 38 in protobuf.
 _STRING_BYTES = 96
 
 #: Characters of JSON that a byte of a string becomes at most: \\u0000.

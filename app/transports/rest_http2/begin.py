@@ -1,8 +1,8 @@
-"""Connections that become ones of HTTP/2: by TLS, or by their first bytes (RFC 9113, section 3).
+"""How a connection becomes one of HTTP/2: by TLS, or by its first bytes (RFC 9113, section 3).
 
-Not by a request that asks for it: a proxy that forwards `Upgrade: h2c` takes what follows a 101 for a tunnel, in which
-its client sends requests that the proxy neither sees nor checks (request smuggling), and RFC 9113 (section 3.1) took it
-out. A client that asks is answered over HTTP/1.1, as RFC 9110 (section 7.8) lets a server do.
+`Upgrade: h2c` is ignored, and its request answered over HTTP/1.1 (RFC 9110, section 7.8). A proxy that forwards it
+takes what follows a 101 for a tunnel, in which its client sends requests that the proxy neither sees nor checks
+(request smuggling). RFC 9113 (section 3.1) took it out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RestHttp2:
     """Serves connections of HTTP/2 (http/connections/accepting_server.py: `Http2`).
 
     Args:
-        fast_path: what they share with those of HTTP/1.1.
-        grpc: answers calls of gRPC on the same connections, whose limits are the wider ones then; None: nothing does.
+        fast_path: the fast path, shared with connections of HTTP/1.1.
+        grpc: answers gRPC calls on the same connections, which then have the wider limits; None: no calls are answered.
     """
 
     def __init__(self, fast_path: FastPath, limits: ConnectionLimits, grpc: GrpcOnRestPort | None = None) -> None:

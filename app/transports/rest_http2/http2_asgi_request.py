@@ -30,7 +30,7 @@ _WITHOUT_CONTENT = frozenset({b"GET", b"HEAD", b"DELETE", b"OPTIONS", b"TRACE"})
 
 
 class Http2AsgiRequest(AsgiRequest, RestRequest):
-    """One request, and its response by the application."""
+    """A request on a stream, and its response by the application."""
 
     def __init__(self, connection: RestConnection, stream: Stream, head: RestHead) -> None:
         RestRequest.__init__(self, connection, stream, head.long_bytes)
@@ -81,7 +81,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     # --- memory ---
 
     def _hold_arrived(self) -> bool:
-        """Holds what of a stream waits for the application, or all of another body, which the application keeps.
+        """Holds, of a `:predictStream` body, the bytes that wait for the application; of any other, the whole body.
 
         False if the request was answered, since there is no memory for it.
         """
@@ -105,7 +105,7 @@ class Http2AsgiRequest(AsgiRequest, RestRequest):
     def begins(self) -> None:
         """While unread replies have their part of the memory, a client that has some gets no more of them.
 
-        By one connection it may ask for any number of pages.
+        On one connection a client may ask for any number of pages.
         """
         if self.memory.full and self.connection.connection.unsent and not self.left:
             self.fail(self.memory.rejection())

@@ -9,9 +9,9 @@ from app.transports.rest_http2.rest_connection import RestConnection
 
 
 class RejectedRequest(RestRequest):
-    """One request, which is answered when it has ended, is long, or does not come.
+    """A rejected request: its error is sent when it has ended, is long, or does not come.
 
-    Not before: the answer ends the stream, and then the client is not told any more what is wrong with the rest.
+    An earlier reply would end the stream, and errors in the rest of the request would not be reported.
     """
 
     __slots__ = ("_fault",)

@@ -104,7 +104,7 @@ class RestRequest(StreamOwner):
         self.send_soon()
 
     def send_soon(self) -> None:
-        """Sends what was written at the end of the turn; much that waits at once, so that it counts."""
+        """Sends written bytes at the end of the turn; if many wait, now, so that they are counted."""
         if self.connection.connection.unsent > _MUCH_BYTES:
             self.connection.flush()
         else:

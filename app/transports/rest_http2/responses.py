@@ -22,7 +22,7 @@ _LENGTH = literal_name(b"content-length")
 
 
 def fields(headers: Iterable[Header]) -> bytes:
-    """Without those of a connection. Names in lower case."""
+    """The fields encoded, without those of a connection. Names are in lower case."""
     return b"".join([literal(name, value) for name, value in headers if name not in _OF_THE_CONNECTION])
 
 

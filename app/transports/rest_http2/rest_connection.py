@@ -1,4 +1,4 @@
-"""A connection of HTTP/2 that serves REST: for the server one of its connections, beside those of HTTP/1.1."""
+"""A connection of HTTP/2 that serves REST; the server counts and drains it as one of HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class RestConnection(Http2Protocol, ServedConnection):
 
     Attributes:
         coalescer: begins requests on the fast path, those of HTTP/1.1 too.
-        direct_fields, plain_fields: of a response that no application made, and of the application's.
+        direct_fields, plain_fields: fields of responses of the fast path, and of the application's responses.
 
-    While the server drains, the client is told (GOAWAY) once no request is under way: some, such as those that use the
-    Python library h2 (httpx), fail at whatever comes behind that, a ping included. So none is sent.
+    While the server drains, the client gets GOAWAY once no request is under way, and no ping: clients that use the
+    Python library h2 (httpx) fail at any frame behind a GOAWAY.
     """
 
     asks_who_drains = False
@@ -101,7 +101,7 @@ class RestConnection(Http2Protocol, ServedConnection):
             self._drain_if_idle()
 
     def close_if_idle(self, idle_s: float = 0.0) -> None:
-        """One with requests tells its client now, whatever that does with it."""
+        """Closes an idle connection. One with requests sends GOAWAY now, whatever the client does with it."""
         if self.connection.streams or self.is_unread:
             if self.connection.settings_came:
                 self.drain()

@@ -1,4 +1,4 @@
 """TLS: what new handshakes use, read from files that may change, and the handshakes themselves.
 
-HTTP, gRPC and who puts them together use it; it knows neither.
+HTTP, gRPC and the composition root use it; it imports neither.
 """

@@ -1,9 +1,10 @@
-"""What new handshakes use. Its files may change while the server runs: connections under way keep what they began with.
+"""The TLS contexts of new handshakes. Their files may change while the server runs; open connections keep their
+context.
 
 Files are read again every second and compared by content. So it does not matter how they change: Kubernetes swaps a
 symbolic link of a Secret's volume, cert-manager and certbot write files one after the other. A change counts once two
-looks in a row read the same. What cannot be used changes nothing: it is logged once, and a metric shows it, since a
-restart would fail.
+looks in a row read the same. Files that cannot be used change nothing: an error is logged once, and a metric shows it,
+since a restart would fail.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _HANDSHAKE = "handshake"
 
 @dataclass(slots=True)
 class TlsState:
-    """What metrics show.
+    """The state of TLS, as metrics show it.
 
     Attributes:
-        expires_s: Unix seconds at which what is used ends to be valid: `server`, and `client_ca` if there is one.
+        expires_s: Unix seconds at which the certificates in use expire: `server`, and `client_ca` if there is one.
         reloads: changes of the files, by result: `loaded` or `failed`.
-        usable: the files, as they are now, can be used: a restart would find what it needs.
+        usable: the files, as they are now, can be used, also by a restart.
     """
 
     expires_s: dict[str, float]
@@ -73,7 +74,7 @@ class ServedTls:
         self._contexts: dict[tuple[tuple[str, ...], bool], ssl.SSLContext] = {}
         self._last_seen: TlsTexts | str = self.texts  # or why they could not be read
         self._judged: TlsTexts | str = self.texts
-        self._failed = 0  # handshakes since the log got a line of one
+        self._failed = 0  # failed handshakes since the last log line of one
         self._next_line_s = -inf
         self.listener: Listener | None = None
         self.state = TlsState(_checked(self.texts), {"loaded": 0, "failed": 0})

@@ -24,12 +24,12 @@ _OF_CERTIFICATE = frozenset({"EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_
 
 
 class TlsError(Exception):
-    """What TLS needs cannot be used. The text names the setting, the file, what is wrong and what is expected."""
+    """A certificate or key cannot be used. The text names the setting, the file, what is wrong and what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsNames:
-    """What errors call the three texts."""
+    """The names of the three texts in errors."""
 
     certificate: str = "tls_certificate"
     key: str = "tls_key"
@@ -41,8 +41,8 @@ class TlsTexts:
     """Texts in PEM.
 
     Attributes:
-        certificate: the server's own, then those between it and its authority.
-        client_ca: the authorities of clients, which must have a certificate of one of them then; empty: they need none.
+        certificate: the server's certificate, then those between it and its authority.
+        client_ca: authorities, one of which must have signed a client's certificate; empty: clients need none.
     """
 
     certificate: bytes
@@ -57,7 +57,7 @@ class TlsTexts:
             verify: ask clients for a certificate, where `client_ca` says so.
 
         Raises:
-            TlsError: a text cannot be used, or they do not belong together.
+            TlsError: a text cannot be used, or certificate and key do not belong together.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -102,7 +102,7 @@ class TlsTexts:
 
 @contextmanager
 def _file_of(content: bytes) -> Iterator[str]:
-    """The path of a file with this content that has no name: OpenSSL reads keys from files, and no disk gets one."""
+    """The path of a file in memory with this content: OpenSSL reads keys from files, and no disk may have one."""
     with open(os.memfd_create("tls"), "wb") as file:
         file.write(content)
         file.flush()
@@ -119,7 +119,7 @@ def _latest_use_s(text: bytes, name: str) -> float:
 def _load_authorities(context: ssl.SSLContext, text: bytes, name: str) -> None:
     _latest_use_s(text, name)
     try:
-        context.load_verify_locations(cadata="\n".join(certificates_in(text)))  # without what is written between them
+        context.load_verify_locations(cadata="\n".join(certificates_in(text)))  # without the text between certificates
     except ssl.SSLError as error:
         raise TlsError(f"{name} cannot be used: OpenSSL says {reason_of(error)!r}") from None
 
@@ -127,7 +127,7 @@ def _load_authorities(context: ssl.SSLContext, text: bytes, name: str) -> None:
 def _is_certificate(text: bytes) -> bool:
     """Can OpenSSL use this certificate at all?"""
     with _file_of(text) as file, suppress(ssl.SSLError):
-        # Without a key it looks for one in the same file, after it has taken the certificate.
+        # `load_cert_chain` would also look for a key in the file.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_verify_locations(file)
         return True

@@ -1,20 +1,20 @@
 """TLS on a connection: to the socket's transport it is the protocol, to the connection above it the transport.
 
-The event loops have one of their own. It tells nobody of a connection before its handshake has ended, so anybody could
-open as many as there are descriptors; it drops the alert that tells a client why a handshake failed; and it kept 650 KB
-for each connection after much came at once, where this keeps 105 KB. A request costs as much CPU with either.
+The event loops have a TLS transport, too. It reports a connection only when the handshake has ended, so a client could
+open as many as there are descriptors. It drops the alert that tells a client why a handshake failed. And after a burst
+of bytes it kept 650 KB for each connection, where this keeps 105 KB. A request costs as much CPU with either.
 
     WAITING -> SHAKING -> OPEN -> ENDING     first bytes; handshake; `close`, `write_eof`, or the client ends
     any -> ENDING                            `abort`, a fault, a handshake that takes too long
 
 Rules:
 
-- A connection counts from when it is accepted (`Handshakes.begin`) until its handshake ends; then the one above it
-  counts itself. Until its first bytes it has nothing of TLS.
+- A connection counts from when it is accepted (`Handshakes.begin`) until its handshake ends; then the connection above
+  it counts. Before its first bytes no object of OpenSSL is made.
 - A step of a handshake takes 0.5 ms: it is done when it is the client's turn (fairness/turns.py), and meanwhile nothing
   more is read of it.
-- What has been received is decrypted and handed on at once, so nothing waits here: reading is paused and writing is
-  limited at the socket's transport, whose buffer holds what is encrypted.
+- Received bytes are decrypted and handed on at once, so none wait here. Reading is paused and writing is limited at the
+  socket's transport, whose buffer holds encrypted bytes.
 - The client's side ends with its bytes, whether it says so in TLS (close_notify) or not: where requests end is decided
   above. Our side ends by close_notify (RFC 8446, section 6.1); the client's is not waited for.
 """
@@ -36,7 +36,7 @@ from app.transports.tls.texts import reason_of
 
 logger = logging.getLogger(__name__)
 
-#: What a handshake begins with (RFC 8446, section 5.1: a record of the type handshake).
+#: The first byte of a handshake (RFC 8446, section 5.1: a record of the type handshake).
 _RECORD = 22
 
 #: The most of a record that is not encrypted (RFC 8446, section 5.1).
@@ -54,12 +54,12 @@ _IN_THE_CLEAR = (
     b"content-length: %d\r\n\r\n%b" % (len(_TEXT), _TEXT)
 )
 
-#: In the place of a connection that is gone.
+#: The protocol above, once that connection is gone.
 _NOBODY = asyncio.Protocol()
 
 
 class TlsConnectionState(Enum):
-    """What it does now."""
+    """The states of a connection of TLS."""
 
     WAITING = "waiting for the client"
     SHAKING = "in the handshake"
@@ -68,16 +68,16 @@ class TlsConnectionState(Enum):
 
 
 class Handshakes(Protocol):
-    """Those of a port: how they are made, and who counts them among its connections.
+    """The handshakes of a port: their context, and their place among the port's connections.
 
     Attributes:
-        timeout_s: how long one may take, from when the connection was accepted.
+        timeout_s: seconds that a handshake may take, from when the connection was accepted.
     """
 
     timeout_s: float
 
     def context(self, connection: TlsConnection) -> ssl.SSLContext:
-        """What it uses."""
+        """The context of this connection's handshake."""
 
     def begin(self, connection: TlsConnection) -> bool:
         """Counts it; False if there is no room, and it ends."""
@@ -90,7 +90,7 @@ class Handshakes(Protocol):
 
 
 class TlsConnection(asyncio.Protocol, asyncio.Transport):
-    """One connection.
+    """TLS between the socket's transport and the connection above.
 
     Args:
         make: makes the connection above, once the handshake has ended.
@@ -136,7 +136,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             for at in range(0, len(data), _MOST_BYTES):
                 self.data_received(data[at : at + _MOST_BYTES])
         elif self._state is _OPEN:
-            if not self._client_ended:  # else it has taken its leave: OpenSSL would keep what comes, and never read it
+            if not self._client_ended:  # after the client's close_notify OpenSSL would keep bytes, and never read them
                 self._incoming.write(data)
                 self._read()
         elif self._state is TlsConnectionState.SHAKING:
@@ -170,7 +170,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         above.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Whoever hears it asks how much waits, and hears nothing of what is written afterwards."""
+        """Deferred while `_write_long` runs: the connection above must see the final buffer size."""
         self._pauses = self._writes_on
         if not self._writes_on:
             self._above.pause_writing()
@@ -192,7 +192,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 
     def _begin(self, data: bytes) -> None:
         if data[0] != _RECORD:
-            if data[:1].isalpha():  # who speaks HTTP learns that it should speak TLS
+            if data[:1].isalpha():  # a client that speaks HTTP is told to speak TLS
                 self._plain.write(_IN_THE_CLEAR)
             self._fail("it sent no TLS")
             return
@@ -247,12 +247,12 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     # --- bytes ---
 
     def _read(self) -> None:
-        """Decrypts all that is whole, and hands it on as one. A read returns a record at most."""
+        """Decrypts all whole records, and hands their content on as one. A read returns a record at most."""
         incoming, tls = self._incoming, self._tls
         pieces: list[bytes] = []
         ended, fault = False, ""
         try:
-            # Of what has come OpenSSL keeps the beginning of a record at most: each read takes all of one.
+            # Each read takes a whole record; at the end OpenSSL keeps at most the beginning of one.
             while incoming.pending:
                 piece = tls.read(_RECORD_BYTES)
                 if not piece:  # the client has taken its leave
@@ -260,7 +260,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
                     break
                 pieces.append(piece)
         except ssl.SSLWantReadError:
-            pass  # what is left is not whole
+            pass  # the last record is not whole
         except ssl.SSLError as error:
             fault = reason_of(error)
         if self._outgoing.pending:  # an alert, or what TLS itself has to answer
@@ -288,7 +288,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._plain.write(self._outgoing.read())
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Short pieces together, since each that is written is a record of its own."""
+        """Joins short pieces, since each write makes a record."""
         pieces = list(list_of_data)
         if sum(map(len, pieces)) <= _MOST_BYTES:
             self.write(b"".join(pieces))
@@ -296,7 +296,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
             self._write_long(pieces)
 
     def _write_long(self, pieces: Iterable[Any]) -> None:
-        """A part is on its way while the next one is encrypted. Who is told to pause is told when all is written."""
+        """Sends each part while the next is encrypted. `pause_writing` above is called after the last part."""
         self._writes_on = True
         try:
             for each in pieces:
@@ -323,13 +323,13 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
     # --- ends ---
 
     def write_eof(self) -> None:
-        """Our side ends; what still comes is dropped by who reads the socket (lingering.py)."""
+        """Our side ends; bytes that still come are dropped at the socket (lingering.py)."""
         self._take_leave()
         if not self._plain.is_closing():
             self._plain.write_eof()
 
     def close(self) -> None:
-        """What was written leaves first."""
+        """Closes the connection after the bytes that were written."""
         self._take_leave()
         self._plain.close()
 

@@ -1,7 +1,7 @@
 """Calls that arrive in one turn of the event loop are begun together, and answered with one write for each connection.
 
-The rules are those of HTTP, too (app/transports/coalescing/coalescer.py): calls with messages of one form are decoded
-into one array, submitted as one request and computed by one call if the model is quick.
+The rules are those of HTTP (app/transports/coalescing/coalescer.py). If the model is quick, calls with messages of one
+form are decoded into one array, submitted as one request and computed by one call of the model.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CallCoalescer(Coalescer[UnaryCall, CallsAsOne]):
     """Begins calls of gRPC.
 
     Args:
-        flush: sends what was answered.
+        flush: sends the answers.
     """
 
     joined = JoinedCalls
@@ -91,7 +91,7 @@ class CallCoalescer(Coalescer[UnaryCall, CallsAsOne]):
         groups: dict[_Kind, _Arrived] = {}
         for each in arrived:
             call, content = each
-            taskless: Any = call.method.taskless  # it has one, else it would have a task
+            taskless: Any = call.method.taskless  # not None: else the call would have a task
             form: Any = taskless.form(content)
             permit = call.permit
             if form is None or call.head.priority is not None or (permit and not permit.allows(taskless.model(form))):

@@ -1,4 +1,4 @@
-"""A call from its first frame to its end: what both kinds of calls, unary ones and streams, have in common."""
+"""A call from its first frame to its end: the base of unary calls and of streams."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SharedByCalls(Protocol):
         """Monotonic seconds."""
 
     def flush_soon(self, connection: Http2Protocol) -> None:
-        """What was answered is sent at the end of this turn of the event loop."""
+        """Sends the connection's answers at the end of this turn of the event loop."""
 
 
 class IncomingCall(GrpcCall, StreamOwner):
@@ -88,10 +88,10 @@ class IncomingCall(GrpcCall, StreamOwner):
         """Whole messages came; `ended`: no more will. Raises Rejected, ServingError."""
         raise NotImplementedError
 
-    # --- who asks ---
+    # --- its caller ---
 
     def identify(self) -> None:
-        """Notes who asks, and how urgently. Raises InvalidRequest: its priority is none."""
+        """Notes the caller and the priority. Raises InvalidRequest: its priority is none."""
         rule = self.method.calls.callers
         if rule is not None:
             if self.permit is not None:
@@ -172,7 +172,7 @@ class IncomingCall(GrpcCall, StreamOwner):
             self._watch_arrival()
 
     def waits(self) -> None:
-        """A request of one message that neither comes nor ends would be held for ever."""
+        """Gives up a request of one message that neither comes nor ends: it would be held for ever."""
         if self.answered or self.streaming or self.stream.remote_closed or self._arriving is not None:
             return
         if self._came == self._came_then:
@@ -180,7 +180,7 @@ class IncomingCall(GrpcCall, StreamOwner):
         self._came_then = self._came
 
     def waiting_bytes(self) -> int:
-        """Of messages that were not taken yet."""
+        """Bytes of messages that the method has not taken yet."""
         return 0
 
     def _reserve(self, size: int) -> None:
@@ -195,7 +195,7 @@ class IncomingCall(GrpcCall, StreamOwner):
     # --- time ---
 
     def watch_time(self, more_s: float = 0.0) -> None:
-        """Ends the call once the caller's time is over, and `more_s`."""
+        """Ends the call `more_s` after the caller's deadline."""
         if self.head.timeout_s is not None:
             if self._timer is not None:
                 self._timer.cancel()
@@ -209,7 +209,7 @@ class IncomingCall(GrpcCall, StreamOwner):
     # --- the answer ---
 
     def send_message(self, content: bytes) -> None:
-        """Sends a message, behind those that wait. A long one is counted at once."""
+        """Sends a message behind those that wait. The memory of a long message is counted at once."""
         connection = self.connection
         connection.connection.send_data(self.stream, PREFIX.pack(0, len(content)), content)
         if len(content) >= LONG_BYTES:

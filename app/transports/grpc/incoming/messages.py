@@ -25,7 +25,7 @@ _WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
 
 class Rejected(Exception):
-    """A call ends because of what came, or did not: with this code and text."""
+    """The request's messages end the call, with this code and text."""
 
     def __init__(self, code: StatusCode, text: str) -> None:
         super().__init__(text)
@@ -33,14 +33,14 @@ class Rejected(Exception):
 
 
 class Message(NamedTuple):
-    """A message as it came."""
+    """A message as it came, perhaps compressed."""
 
     compressed: int
     content: bytes
 
     @property
     def held_bytes(self) -> int:
-        """What it takes while it waits: an empty one, too, is an object."""
+        """Bytes of memory that it takes while it waits, those of the object included."""
         return len(self.content) + _OBJECT_BYTES
 
 

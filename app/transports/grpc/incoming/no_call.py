@@ -11,9 +11,9 @@ _MOST_BYTES = 16 * 1024
 
 
 class NoCall:
-    """The owner of its stream. It answers when the request has ended, is long, or does not come.
+    """The owner of a stream that is no gRPC call. It answers when the request has ended, is long, or does not come.
 
-    Not before: the reply ends the stream, and then nobody is told any more what is wrong with the rest of the request.
+    An earlier reply would end the stream, and errors in the rest of the request would not be reported.
     """
 
     def __init__(self, connection: Http2Protocol, stream: Stream, status: int) -> None:

@@ -14,33 +14,33 @@ from app.transports.request_id import REQUEST_ID
 
 _KIND: Field = (b"content-type", b"application/grpc")
 
-#: The head of an answer, and what ends one that is right.
+#: The head of a reply, and the trailers of a successful one.
 HEAD = encode_fields([(b":status", b"200"), _KIND, (b"grpc-accept-encoding", ENCODINGS)])
 OK = encode_fields([(b"grpc-status", b"0")])
 
-#: What a status text must not have as it is: all but printable ASCII, and the sign of this encoding.
+#: Bytes of a status text that are percent-encoded: all but printable ASCII, and "%".
 _NOT_PLAIN = re.compile(rb"[^ -$&-~]")
 
 _TEXTS = {405: "This port serves gRPC, whose requests are POST", 415: "This port serves gRPC: application/grpc"}
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message as content."""
+    """A message with its prefix, as content of DATA frames."""
     return PREFIX.pack(0, len(message)) + message
 
 
 def head(client_id: bytes) -> bytes:
-    """With the client's id of its request, if that has one."""
+    """The head of a reply, with the client's x-request-id if there is one."""
     return HEAD + encode_fields([(REQUEST_ID, client_id)]) if client_id else HEAD
 
 
 def trailers(code: int, text: str, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
-    """What ends an answer that began."""
+    """The trailers of a reply whose head was sent."""
     return encode_fields(_ending(code, text, metadata))
 
 
 def only_trailers(code: int, text: str, metadata: Iterable[tuple[str, str]] = ()) -> bytes:
-    """An answer that is nothing but its end."""
+    """A reply without messages: head and trailers in one list."""
     return HEAD + encode_fields(_ending(code, text, metadata))
 
 
@@ -54,7 +54,7 @@ def percent_encoded(text: str) -> bytes:
 
 
 def http_error(status: int) -> tuple[bytes, bytes]:
-    """The answer to what is no call of gRPC: field list and content."""
+    """The reply to a request that is no gRPC call: field list and content."""
     text = _TEXTS[status].encode()
     more = [(b"allow", b"POST")] if status == 405 else []
     fields = [(b":status", b"%d" % status), (b"content-type", b"text/plain; charset=utf-8"), *more]

@@ -17,13 +17,13 @@ from app.transports.grpc.services import Method
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 
-#: Of its task, and those of its method. Measured by tests/transports/grpc/incoming/test_memory.py: 3,700 to 6,300,
-#: behind other tests 10,000.
+#: Bytes of memory of the call's task, and of its method's objects. Measured by
+#: tests/transports/grpc/incoming/test_memory.py: 3,700 to 6,300, behind other tests 10,000.
 _LASTING_BYTES = 11264
 
 
 class StreamCall(IncomingCall):
-    """One call. It begins with its first frame, or with its message if it takes one."""
+    """A call with a stream of replies. Its task begins with the first frame, or with the message if it takes one."""
 
     __slots__ = (
         "_ended", "_held_until_end", "_inflated_bytes", "_messages", "_sending", "_waiter", "_waiting_bytes", "began",
@@ -36,10 +36,10 @@ class StreamCall(IncomingCall):
         super().__init__(application, connection, stream, head, method)
         self.streaming = method.streaming
         connection.lasting += 1
-        # What came and was not taken.
+        # Messages that came and that the method has not taken.
         self._messages: deque[Message] = deque()
         self._waiting_bytes = 0
-        self._inflated_bytes = 0  # of the last one that was taken
+        self._inflated_bytes = 0  # of the last message that was taken
         self._held_until_end = 0  # bytes
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
@@ -123,7 +123,7 @@ class StreamCall(IncomingCall):
                     raise self.memory.rejection()
         except (Rejected, ServingError) as error:
             self.fail(error)
-            raise asyncio.CancelledError from None  # nobody waits for what the method would say
+            raise asyncio.CancelledError from None  # the call has ended: the method's reply is not needed
         return content
 
     def _release_inflated(self) -> None:

@@ -46,7 +46,7 @@ class UnaryCall(IncomingCall):
         self.begun = False
         self.computation: CallComputation | None = None
         self.handle: Cancellable | None = None
-        self._made = 0.0  # what is reserved for its outputs, until they are there
+        self._made = 0.0  # bytes reserved for its outputs, until they are computed
         self._message: Message | None = None
 
     # --- what comes ---
@@ -126,7 +126,7 @@ class UnaryCall(IncomingCall):
 
     async def _answer(self, content: bytes) -> None:
         reply = await self.method.answer(content, self)
-        await self._its_turn()  # many may have waited for one page
+        await self._its_turn()  # many calls may have waited for one page
         if not self.answered:
             self.reply(reply if isinstance(reply, bytes) else reply.SerializeToString())
 
@@ -135,7 +135,7 @@ class UnaryCall(IncomingCall):
     def begin(self, content: bytes) -> None:
         """Submits the call by itself."""
         self.begun = True
-        taskless: Any = self.method.taskless  # it has one, else it would have a task
+        taskless: Any = self.method.taskless  # not None: else the call would have a task
         try:
             try:
                 self.computation = computation = taskless.begin(content, self)

@@ -1,4 +1,4 @@
-"""Connections of any version of HTTP as their server sees them: limits, who gives way, handshakes of TLS.
+"""Connections of any version of HTTP as their server sees them: limits, closing for new ones, handshakes of TLS.
 
 The connections (`app.transports.http1`, `app.transports.rest_http2`) import from here, and `app.server`.
 """

@@ -1,9 +1,9 @@
 """Limits on a connection and on the number of connections; connections that wait give way to new ones.
 
-Like nginx, a full server closes the connections that have waited longest for a request, some at a time, so that the
-search is paid for by many new ones; before them, those that have their last reply and send on (lingering.py). Only if
-all are reading or answering a request is a new one rejected, with 503 (over_limit.py). The limit is below that of file
-descriptors (app/transports/descriptors.py), so accepting never fails for lack of one.
+Like nginx, a full server closes connections that wait for a request: first those that linger after their last reply
+(lingering.py), then those that have waited longest. It closes several at a time, so that one search makes room for
+many. If all connections have a request, a new connection is rejected with 503 (over_limit.py). The limit is below that
+of file descriptors (app/transports/descriptors.py), so accepting never fails for lack of one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ConnectionLimits:
 
 
 class Waiting(Protocol):
-    """A connection that counts, and may give way."""
+    """A connection that counts, and may be closed for a new one while it waits."""
 
     @property
     def address(self) -> str: ...
@@ -73,7 +73,7 @@ class Waiting(Protocol):
 
 
 class Connections:
-    """The connections of a process. `listener` hears of each that is rejected; `tls`: they have it."""
+    """The HTTP connections of a process. `listener` gets an event for each rejected one; `tls`: they use TLS."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: Waiting, *, tell: bool = True) -> str:
-        """Adds it; else says why it is rejected, also to the listener unless `tell` is false."""
+        """Adds a connection, or returns why it is rejected, and tells the listener unless `tell` is false."""
         address = connection.address
         if address and 0 < self._most_of_address <= self._of_address[address]:
             if tell:

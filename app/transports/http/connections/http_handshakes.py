@@ -17,7 +17,7 @@ class HttpHandshakes:
     """The handshakes of a port.
 
     Where all connections have a request, a few handshakes go on: so a probe gets its answer (http1/over_limit.py). They
-    are of HTTP/1.1, in which that answer is given; the oldest of them ends for a new one.
+    speak HTTP/1.1, in which the 503 is written; the oldest of them ends for a new one.
 
     Args:
         verify: clients need a certificate, where `tls` has an authority of theirs.

@@ -236,7 +236,7 @@ class DirectExchange(Exchange):
     def _remember_rejection(self, rejected: WouldBeLate, request: InferenceRequest) -> None:
         """Lets the rejection apply to later requests with the same head (rejections.py).
 
-        Not if callers are told apart by their addresses: another one with the same head may be in time.
+        Keeps nothing if callers are told apart by address: another caller's request with this head may be in time.
         """
         outline = self.protocol.outline(self.head, self._short_body)
         one_caller = not request.caller or self.head.permit is not None

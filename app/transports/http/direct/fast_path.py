@@ -56,7 +56,7 @@ class FastPath:
         clock: monotonic seconds.
         memory: for bodies and replies of all connections.
         burst: see RequestCoalescer.
-        access: says who may send what; None if everybody may.
+        access: says which callers may send what; None if every caller may send all.
         probes: answered by connections before all else; None if the application answers them.
 
     Attributes:

@@ -32,7 +32,7 @@ class ReplyBuffer:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps back what is written within the block, and writes it at the end."""
+        """A context in which writes are kept back, and made at its end."""
         held: list[_Written] = []
         self._held = held
         try:

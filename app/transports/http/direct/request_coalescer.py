@@ -1,11 +1,11 @@
 """Coalescing of HTTP: requests that arrive in one turn of the event loop are computed as one.
 
 Under load many sockets are readable in one turn, and most of what a small request costs is Python's overhead for each
-request. If a row of the model is fast enough for inline execution, plain requests for it, whatever their heads, are
-decoded into one array, submitted as one request, computed by one call and answered together
-(app/transports/coalescing/coalescer.py). Where calls are made at once, nothing else runs in between, and no request is
-overtaken, expires or is cancelled meanwhile. A fast model in another process (frontends/) gets the requests in one
-message. The only request for its model takes this way, too, if others arrived with it: it is shorter.
+request. If a row of the model is fast enough for inline execution, its plain requests, whatever their heads, become
+one: decoded into one array, computed by one call, and answered together (app/transports/coalescing/coalescer.py). Where
+calls are made at once, nothing else runs in between, and no request is overtaken, expires or is cancelled meanwhile. A
+fast model in another process (frontends/) gets the requests in one message. The only request for its model takes this
+way, too, if others arrived with it: it is shorter.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
    Only one of them reads a very long body at a time, so these do not hold up all others.
 2. A body that is not read by its deadline ends its process. A process that breaks is replaced, and the body is read
    once more, never in the server: what broke the process might break the server.
-3. In a container with a limit, a process takes what is reserved for its body (body_room.py) and no more, and one that
-   is large after a body is replaced: so no body ends the server, or another's process.
+3. In a container with a limit, a process takes no more memory than is reserved for its body (body_room.py). A process
+   that is still large after a body is replaced. So no body ends the server or the process of another body.
 4. Where no process can be started, bodies are read in threads of the server.
 """
 
@@ -53,7 +53,7 @@ _LARGEST_IDLE_BYTES = 96 * 2**20
 class ReadingProcesses:
     """Processes that read long bodies. Made on any thread; `read` and `close` are called on the event loop.
 
-    `room`: what bodies may become; without it there is no limit.
+    `room`: memory for what bodies become; without it there is no limit.
     """
 
     def __init__(self, room: BodyRoom | None = None) -> None:
@@ -117,7 +117,7 @@ class ReadingProcesses:
         time_left: Callable[[], float],
         most_bytes: float,
     ) -> T:
-        # 1. A process reads it; one that ends is replaced.
+        # 1. A process reads the body; a process that ends is replaced.
         killed = False
         for _ in range(_TRIES):
             try:
@@ -182,7 +182,7 @@ class ReadingProcesses:
     def _take(self) -> ReadingProcess:
         with self._lock:
             process = self._idle.pop() if self._idle else None
-        if process is not None and process.ended:  # what it said before may still be there to read
+        if process is not None and process.ended:  # its channel may still hold earlier messages
             process.end()
             return self._take()
         process = process or ReadingProcess()
