@@ -28,7 +28,7 @@ class LearntCosts(NamedTuple):
 
     shape: the inner shapes, or the largest ones of a bucket.
     curve: seconds by number of rows.
-    measured: the batch sizes that were measured; the others are fitted.
+    measured: the batch sizes that were measured; the costs of the rest are fitted.
     pace: the machine's time for calls, by which batch sizes are chosen.
     """
 

@@ -52,7 +52,7 @@ from app.runtime import LoadedModel, PlainModel, devices_needed, replicas_of
 
 logger = logging.getLogger(__name__)
 
-#: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both sizes are chosen.
+#: Callers choose subsets of outputs and the shapes of inputs, so both caches are bounded. Both bounds are chosen.
 _MAX_FUNCTIONS = 256
 _MAX_FORMS = 1024
 
@@ -107,7 +107,7 @@ class RequestPlacement:
         max_row_elements: a larger row of an input whose shape the signature leaves open is rejected; 0 for no limit.
         paddings: by signature, how requests of different shapes are padded to share a call.
         costs: by signature and batch size, the seconds of a call that were measured before requests used it.
-        signatures: those for callers, if they differ from the loaded ones: callers may leave masks out.
+        signatures: as callers see them, if they differ from the loaded ones: callers may leave masks out.
         generation: requests of different generations never share a call; by default a new number.
         unchecked: signatures without shadow checks, by a setting.
         unproven: by signature that is not proven for the largest size yet, the rows of requests that may share a call

@@ -1,7 +1,7 @@
 """The acceptance of requests: they are checked, queued, and watched until they are answered, cancelled or expire.
 
-The checks come in order of their cost. The last one, whether a request would be late, needs its place among the others:
-the request is queued for that, and leaves the queue again if it is rejected (admission.py). No clock.
+The checks come in order of their cost. Last comes whether the request would be late. That needs its place in the queue,
+so it is queued first, and leaves the queue again if it is rejected (admission.py). No clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Acceptance:
 
         # 2. Is there room? First steps that begin side by side have room since the first of them was queued.
         if self._suspects.until_s and self._suspects.has(request.caller, now):
-            key = key._replace(suspect=True)  # it shares no calls with requests of others
+            key = key._replace(suspect=True)  # it shares no calls with other callers' requests
         room_found = later is not None and later.waiting_rows > 0
         if later is not None and not room_found:
             self._queue.check_room(request, later.models)

@@ -8,9 +8,9 @@ counts as 0; the costs of a shape that was not called yet are guessed from one o
 
 Calls vary independently of each other, so the deviations of a line of calls add by their squares: a single call may
 take much longer than expected, a hundred calls together hardly. Some delays hit all calls (the machine slows down, time
-passes between calls), and no cost of a call tells them. So admission also watches how its own estimates come out, as
-adaptive conformal inference does (Gibbs and Candes, 2021): each answer that comes too late lengthens all estimates,
-each that comes in time shortens them a little, until a small share comes late.
+passes between calls), and the cost of a single call does not show them. So admission also watches its own estimates, as
+adaptive conformal inference does (Gibbs and Candes, 2021). Each answer that comes too late lengthens all estimates,
+each answer in time shortens them a little, until only a small share comes late.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def not_accepted(*, draining: bool) -> ServingError:
 
 
 class Admission:
-    """The judge of requests, and what it learns from calls.
+    """The judge of deadlines: it rejects requests that would be late, and learns from answers.
 
     Judging costs time, and most requests have far more time than the waiting work can take: they are not judged.
 
@@ -137,7 +137,7 @@ class Admission:
         #    learn that the model became faster.
         remaining_s = slots.remaining_s(now)
         if not remaining_s and queue.rows == request.counted_rows + waiting_rows:
-            return  # also where later steps take long: what they take is learnt by them
+            return  # also where later steps take long: these learn their costs
 
         # 2. The calls ahead, by the scheduling keys of all lanes and by the fair order of callers.
         time_s = request.deadline_s - now - later_s
@@ -239,10 +239,10 @@ def seconds_to_answer(  # noqa: PLR0917 - the whole state of the queue
     variance = (sum([(lane.costs.deviation * each) ** 2 for each in flying_s]) + ahead.variance) / devices**2
 
     # 2. The calls of its lane, up to its own.
-    own = call_seconds(lane, _rows_to(request, lane), wait_s, most_rows(lane))
+    own_calls = call_seconds(lane, _rows_to(request, lane), wait_s, most_rows(lane))
 
     # 3. A margin, by how much calls vary.
-    return wait_s + own.seconds + DEVIATIONS * sqrt(variance + own.variance)
+    return wait_s + own_calls.seconds + DEVIATIONS * sqrt(variance + own_calls.variance)
 
 
 def _rows_to(request: PendingRequest, lane: Lane) -> float:

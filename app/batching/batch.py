@@ -1,10 +1,10 @@
 """A batch: the rows of many requests in one call of a model, and back.
 
 `execute` runs on a device thread or, inline, on the event loop. It reads the requests and their function and changes
-neither: what it finds it returns in an Execution, and the event loop acts on that.
+neither: it returns its findings in an Execution, and the event loop acts on that.
 
-One bad request fails alone: a batch that is rejected because of its input, that there is no memory for, or whose
-outputs cannot be split has no outcomes, and its requests are run again in smaller groups (isolation.py). Any other
+One bad request fails alone. A batch has no outcomes if it is rejected because of its input, if there is no memory for
+it, or if its outputs cannot be split; its requests are then run again in smaller groups (isolation.py). Any other
 failure fails the requests of that call, without a retry. Of a function that is not batchable each request is run
 exactly once.
 """
@@ -89,12 +89,12 @@ class BatchInFlight:
         functions = [function for function, count in self._shares for _ in range(count)]
         requests, self.requests, self._shares = self.requests, [], []
         for function, request in zip(functions, requests, strict=True):
-            own = request.apart() if request.coalesced_s else [request]
+            replacing = request.apart() if request.coalesced_s else [request]
             if request.coalesced_s:
-                apart += own
-                function.requests_under_way += len(own) - 1
-            self.requests += own
-            self._shares.append((function, len(own)))
+                apart += replacing
+                function.requests_under_way += len(replacing) - 1
+            self.requests += replacing
+            self._shares.append((function, len(replacing)))
         return apart
 
     def make_whole(self, leave_lane: Callable[[PendingRequest], object]) -> None:
@@ -116,7 +116,7 @@ class BatchInFlight:
 
     @property
     def feeds(self) -> bool:
-        """Whether the answer to one of its requests brings others, the next steps of larger ones."""
+        """Whether the answer to one of its requests, a step of a larger request, brings the next step."""
         return any([request.feeds for request in self.requests])  # noqa: C419 - quicker
 
     @property
@@ -279,7 +279,7 @@ class _TimedRun:
 def _run_each(
     function: BatchFunction, requests: Sequence[PendingRequest], clock: Callable[[], float], replica: int
 ) -> list[Outcome]:
-    """Runs each request alone, once, whatever the others' outcomes; requests that left meanwhile are not run."""
+    """Runs each request alone, once, whatever the other outcomes; requests that left meanwhile are not run."""
     run, outcomes = function.on(replica), list[Outcome]()
     for request in requests:
         if request.reply.done() or request.deadline_s <= clock():
@@ -348,10 +348,10 @@ def run_together(
                 return [_run_without_rows(run, function, inputs) for inputs in sent]
             inputs = padding.join(sent, rows, shape)
             outputs = run(inputs)
-            own = split(outputs, request_rows, rows)
+            unpadded = split(outputs, request_rows, rows)
             if misfit := padding.misfit(outputs, inputs):
                 raise PaddingMismatch(misfit)
-            return [padding.cut(each, inputs) for each, inputs in zip(own, sent, strict=True)]
+            return [padding.cut(each, inputs) for each, inputs in zip(unpadded, sent, strict=True)]
 
     # 2. No rows at all.
     if not rows:
@@ -395,9 +395,9 @@ def padding_of(function: BatchFunction, requests: Sequence[PendingRequest]) -> t
     if padding is None or (len(requests) == 1 and not padding.compiled):
         return rows - own_rows, (rows - own_rows) / rows
     sent = [request.inputs for request in requests]
-    own = sum([inputs[name].size for inputs in sent for name in padding.inputs])
+    own_elements = sum([inputs[name].size for inputs in sent for name in padding.inputs])
     computed = rows * sum(map(prod, padding.call_shape(sent, rows)))
-    return rows - own_rows, 1 - own / computed if computed else 0.0
+    return rows - own_rows, 1 - own_elements / computed if computed else 0.0
 
 
 def assemble(requests: Sequence[PendingRequest], own_rows: int, rows: int) -> dict[str, Array]:
@@ -424,13 +424,13 @@ def _stack(parts: Sequence[Array], own_rows: int, rows: int) -> Array:
 
 def pad(array: Array, rows: int) -> Array:
     """The array with its first row repeated behind its own rows: [rows, ...]."""
-    padded: Array = array.take(_padded_numbers(len(array), rows), axis=0)
+    padded: Array = array.take(_padded_indices(len(array), rows), axis=0)
     return padded
 
 
 @lru_cache(1024)
-def _padded_numbers(own_rows: int, rows: int) -> Array:
-    """The numbers of the own rows, and 0 for each row beyond."""
+def _padded_indices(own_rows: int, rows: int) -> Array:
+    """The index of each own row, and 0 for each padding row."""
     numbers = np.zeros(rows, np.intp)
     numbers[:own_rows] = np.arange(own_rows)
     return numbers

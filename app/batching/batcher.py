@@ -1,16 +1,17 @@
 """The batcher: the batching core as models and the server call it. It makes and connects the parts.
 
-The life of a request: `submit` has it accepted (acceptance.py) -> the dispatch loop puts it into a batch at the moment
-in which a free device takes that (dispatch/dispatch_loop.py) -> the executor has the batch executed
-(dispatch/executor.py) -> `Completion` answers (dispatch/completion.py).
+The life of a request: `submit` has it accepted (acceptance.py). When a device is free, the dispatch loop puts it into a
+batch (dispatch/dispatch_loop.py), the executor has the batch executed (dispatch/executor.py), and `Completion` answers
+(dispatch/completion.py).
 
 Rules
 - Every decision is made in synchronous methods on the event loop. Only drain.py, deadlines.py and, in dispatch/,
   dispatch_loop.py and completion.py know the event loop; these, this file, steps.py and dispatch/executor.py read the
   clock.
 - The caller owns its request: it cancels it on every way out, and then the request leaves the queue.
-- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned. What is
-  submitted together, or supplied to a free device, may be computed at once: a short call for which nothing else waits.
+- A reply is set once, by the first of result, error and deadline, and never before `submit` has returned. Coalesced
+  requests, and work that is supplied to a free device, may be computed at once: by a short call, if nothing
+  else waits.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ class Batcher:
 
     Args:
         devices: each works on one batch at a time; list one twice for two batches in flight.
-        policy: forms the batches of all models but those that have a policy of their own (`tune`).
+        policy: forms the batches of every model without a policy of its own (`tune`).
         clock: monotonic seconds, the same base as the event loop's timers.
         burst: the requests that have arrived and are about to be submitted; short calls wait for its end.
 
     Attributes:
-        state: what its parts share.
+        state: the state that its parts share.
         clock: as given; requests arrive by it.
         queue: the requests that wait.
         completion: answers batches, in order if the options say so.
         shadow: the shadow checks.
-        steps: what pipelines call.
+        steps: the interface to pipelines.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Batcher:
         *,
         burst: Burst | None = None,
     ) -> None:
-        # 1. What waits and what computes.
+        # 1. The queue, the scheduler and the devices.
         self.state = state = BatchingState(devices, policy, options, listener, clock)
         self.queue, self._scheduler, self.clock = state.queue, state.scheduler, clock
 
@@ -177,7 +178,7 @@ class Batcher:
         if not self.queue.room.serves(model):
             self.state.slots.model_went(model)
 
-    # --- what can be seen of it ---
+    # --- its state, for pages and metrics ---
 
     def waiting(self) -> Mapping[str, tuple[int, float]]:
         """By model with waiting requests: their rows, and the seconds that the oldest has waited."""

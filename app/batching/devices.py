@@ -83,7 +83,7 @@ class DeviceSlots:
         self._clock = clock
         self.count = len(devices)
 
-        # What is in flight
+        # The calls in flight.
         self.free = list(devices)
         self.reserved = set[str]()
         self.awaited = set[Device]()

@@ -1,4 +1,4 @@
-"""What a lane's batches are run through, and what was measured of its calls.
+"""A batch function: the call of a model for one signature and set of outputs, with its measured costs.
 
 Only the event loop writes it; device threads read it.
 """
@@ -68,7 +68,7 @@ class Comparing(Protocol):
 
 @dataclass(slots=True, eq=False)
 class BatchFunction:
-    """What a lane's batches are run through.
+    """The function of a model that a lane's batches are run with.
 
     Attributes:
         run: the model on its first device.
@@ -76,13 +76,13 @@ class BatchFunction:
         divisible: false if the answer to a part of a request is no part of the answer to it, as calls showed.
         steady: false if no earlier call tells how long the next one takes: it has loops, and values decide, or it reads
             files, and the storage does.
-        devices: the names of those that each call needs together; empty if it needs one, whichever that is.
+        devices: the names of the devices that each call needs together; empty if a call needs one, no matter which.
         padding: if given, requests of different inner shapes share calls.
         ragged, ragged_outputs: if given, rows of different lengths share calls, or are returned by them.
         initial_estimates: seconds by batch size, measured before the first call, if they do not depend on the shape.
-        last_costs: those of the lane that was called last; None before the first call.
+        last_costs: the costs of the lane that was called last; None before the first call.
         requests_under_way: the number of requests that wait or are being computed.
-        on_idle: called after the last of these was answered.
+        on_idle: called after the last of these requests was answered.
         replicas: the model on each of its devices, if there are several.
         plain: the way of shadow checks; None if there are none.
         trial: the trial of rows that its requests are part of; None if nothing is to be proven by them.
@@ -141,7 +141,7 @@ class BatchFunction:
         guess: Mapping[int, float] = {}
         elements = _elements(shape)
         magnitude = elements.bit_length()
-        for near in (magnitude, magnitude - 1, magnitude + 1):  # what calls cost is no line through all sizes
+        for near in (magnitude, magnitude - 1, magnitude + 1):  # the costs are not linear over all sizes
             if near in self._by_magnitude:
                 their_elements, theirs = self._by_magnitude[near]
                 guess = theirs.scaled(elements / their_elements)

@@ -43,7 +43,7 @@ _BAD_OF_GROUP = 0.69
 #: Seconds for which a caller is remembered after a bad request. Chosen.
 _REMEMBERED_S = 10.0
 
-#: This many callers are remembered at most; the one that was noted first is forgotten. Chosen.
+#: This many callers are remembered at most; the caller that was noted first is forgotten. Chosen.
 _MAX_CALLERS = 1024
 
 
@@ -156,7 +156,7 @@ class Isolations:
 
     Attributes:
         open: all isolations: of each, a request is not answered.
-        waiting: those whose group could be run now, the oldest first.
+        waiting: the isolations whose group could be run now, the oldest first.
         waiting_since_s: the time since when a group could have been run, if one waits; monotonic seconds.
         expected_s: the expected seconds of all groups that will follow.
     """

@@ -133,11 +133,11 @@ def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows
     """
     parts = [answer.outputs for answer in answers]
     lengths = {} if ragged is None else ragged.splits
-    own = {each for values, splits in lengths.items() for each in (values, *splits)}
-    outputs = {name: _join_rows(name, parts, part_rows) for name in parts[0] if name not in own}
+    names = {each for values, splits in lengths.items() for each in (values, *splits)}
+    outputs = {name: _join_rows(name, parts, part_rows) for name in parts[0] if name not in names}
     if ragged is not None:
         rows = sum(part_rows)
-        outputs |= ragged.join([{name: part[name] for name in part if name in own} for part in parts], rows, rows)
+        outputs |= ragged.join([{name: part[name] for name in part if name in names} for part in parts], rows, rows)
     timings = [answer.timing for answer in answers]
     return Answer(
         outputs,

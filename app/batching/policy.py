@@ -134,7 +134,7 @@ HEADROOM = 0.99
 class SelfTuning:
     """The policy of the server: work-conserving, with batch sizes that follow from the measured costs of calls.
 
-    - A free device takes at once what waits, and batches fill while the device works. With a delay above 0 a free
+    - A free device takes the waiting rows at once, and batches fill while the device works. With a delay above 0 a free
       device waits until the oldest request is that old or the batch is full.
     - A full batch is no larger than makes a row cheaper.
     - A call takes at most half of the time that its requests have (or of the target for the p99, if that is less), so

@@ -108,16 +108,16 @@ class RequestQueue:
     def nearest(self, lane: Lane) -> Iterator[tuple[int, Lane]]:
         """The lanes that may be merged with a padded lane, each with the cells of its row, nearest in size first.
 
-        Between two of them requests may be taken from those that came before.
+        The caller may take requests from a lane before it asks for the next one.
         """
         sized = self._sized.get(lane.key.call, [])
-        below = above = own = _sized(lane)
+        below = above = lane_size = _sized(lane)
         while True:
             # Found anew each time, because lanes come and go meanwhile.
             last, first = bisect_left(sized, below) - 1, bisect_right(sized, above)
             smaller = sized[last] if last >= 0 else None
             larger = sized[first] if first < len(sized) else None
-            if smaller is not None and (larger is None or own[0] / smaller[0] <= larger[0] / own[0]):
+            if smaller is not None and (larger is None or lane_size[0] / smaller[0] <= larger[0] / lane_size[0]):
                 below = nearest = smaller
             elif larger is not None:
                 above = nearest = larger
@@ -195,15 +195,15 @@ class RequestQueue:
             if request.reply.done():
                 gone.append(request)
                 continue
-            own = request.rows or 1
-            if own > room:
-                fitting = request.fitting(room) if request.coalesced_s else room if own > most_rows else 0
+            request_rows = request.rows or 1
+            if request_rows > room:
+                fitting = request.fitting(room) if request.coalesced_s else room if request_rows > most_rows else 0
                 if fitting > 0:
                     large = request
                     break
                 if taken:
                     break
-            room -= own
+            room -= request_rows
             taken.append(request)
         self._detach(lane, gone + taken)
 
@@ -282,7 +282,7 @@ class RequestQueue:
         return lane
 
     def _place(self) -> None:
-        """Puts the only lane in the order of its model, and counts its work: there will be others."""
+        """Puts the only lane in the order of its model, and counts its work, as a further lane is about to come."""
         lane, self.only_lane = self.only_lane, None
         if lane is not None:
             self._order(lane.key.model).place(lane)
@@ -316,7 +316,7 @@ class RequestQueue:
                 del self._sized[key.call]
 
     def replan(self) -> None:
-        """To be called when the lanes' policies have changed: others may be due."""
+        """Wakes all lanes: their policies have changed, so other lanes may be due."""
         for order in self._orders.values():
             order.wake(inf)
 

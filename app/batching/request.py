@@ -1,4 +1,4 @@
-"""Requests in the batcher: what is known of one, and the handle of its caller. No I/O, no clock."""
+"""Requests in the batcher: their rows, times and replies, and the handles of their callers. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RequestHandle:
         self._cancel(self._request)
 
     def cancel_one(self, number: int) -> None:
-        """See CoalescedHandle: the call is for the others, too."""
+        """Does nothing: the call is for other requests, too. See CoalescedHandle."""
 
     def withdraw(self) -> bool:
         """Cancels it if all of it still waits; returns whether it did."""
@@ -115,10 +115,10 @@ class DivisibleReply(CoalescedReply, Protocol):
     """The reply of a step that stands for several requests, and may be divided among several calls."""
 
     def divide(self, number: int, handle: RequestHandle) -> tuple[Reply, Reply]:
-        """The replies of the first `number` requests, and of the others. They replace this reply.
+        """The replies of the first `number` requests, and of the remaining ones. They replace this reply.
 
         Args:
-            handle: the handle of the first requests' step; the others keep the handle of all.
+            handle: the handle of the first requests' step; the other requests keep the handle of all.
         """
 
 
@@ -202,8 +202,8 @@ class PendingRequest:
         """The requests that it stands for, each with its rows and reply. They take its place: it is released."""
         reply, inputs, start, apart = cast(CoalescedReply, self.reply), self.inputs, 0, []
         for rows, own_reply, arrival_s in zip(reply.rows, reply.separate(), self.coalesced_s, strict=True):
-            own, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
-            apart.append(self.part(own, rows, own_reply, arrival_s))
+            row_inputs, start = {name: array[start : start + rows] for name, array in inputs.items()}, start + rows
+            apart.append(self.part(row_inputs, rows, own_reply, arrival_s))
         self.release()
         return apart
 
@@ -219,8 +219,8 @@ class PendingRequest:
         """Takes off the first requests that it stands for, which have `rows` rows (see `fitting`), as one request."""
         reply, inputs, coalesced_s = cast(DivisibleReply, self.reply), self.inputs, self.coalesced_s
         number = [*accumulate(reply.rows)].index(rows) + 1
-        own = {name: array[:rows] for name, array in inputs.items()}
-        first = self.part(own, rows, reply, self.arrival_s)
+        first_inputs = {name: array[:rows] for name, array in inputs.items()}
+        first = self.part(first_inputs, rows, reply, self.arrival_s)
         first.entered_s, first.judged = self.entered_s, self.judged
         first.reply, self.reply = reply.divide(number, self.accept_part(first))
         self.inputs, self.rows = {name: array[rows:] for name, array in inputs.items()}, self.rows - rows

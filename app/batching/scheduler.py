@@ -4,7 +4,7 @@ Models with weights share the devices by start-time fair queueing. Each model ha
 by its seconds over the model's weight: at its start by the expected seconds, at its end by the difference to the real
 ones. The model with the least virtual time is next, so over any time in which two models have work they get seconds in
 proportion to their weights, up to one call of each and device. A model without work starts again at the virtual time of
-the others: unused time is not saved up, it goes to the other models.
+the other models: unused time is not saved up, but goes to these.
 
 Callers share the devices in the same way, each with one virtual time for all lanes and models (waiting/callers.py).
 With weights the model is chosen first, then the caller.
@@ -95,7 +95,7 @@ class Scheduler:
 
     Args:
         callers: the callers, which have fair shares of the devices; None if callers are not told apart.
-        failed: is told once for each model whose policy raised, which is a bug. Its lanes get plain batches then.
+        failed: called once for each model whose policy raised, which is a bug; its lanes get plain batches then.
 
     Attributes:
         eager: true if an idle device takes every request of any model at once.
@@ -136,7 +136,7 @@ class Scheduler:
         return policy.plan(lane).most_rows if costs.explores else policy.most_rows(lane)
 
     def first_due(self, queue: RequestQueue, now: float, passed_over: Collection[str] = ()) -> tuple[BatchPlan, Lane]:
-        """The lane to take the next batch from, and its plan; if no lane is due, the one that is due next.
+        """The lane to take the next batch from, and its plan; if no lane is due, the lane that is due next.
 
         Args:
             passed_over: models that are left out; another one must wait.
@@ -158,7 +158,7 @@ class Scheduler:
                 return plan, lane
             queue.orders[lane.key.model].sleep(placed, plan.due_s)
 
-        # 2. No lane is due: the one that is due next. Requests that left may have made it due later than was noted.
+        # 2. No lane is due: the lane that is due next. Requests that left may have made it due later than was noted.
         while True:
             due_s, *_, placed = min([entry for order in orders if (entry := order.next_asleep())])
             lane = placed.lane

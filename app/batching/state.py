@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BatcherOptions:
-    """The settings of a batcher. They stay as they are while it serves; those of a model may change (policy.py).
+    """The settings of a batcher. They stay as they are while it serves; a model's options may change (policy.py).
 
     Attributes:
         max_queue_rows, max_queue_bytes: of the requests that may wait, over all lanes; no rows: only bytes count.
@@ -39,7 +39,7 @@ class BatcherOptions:
         admission: a request that is expected to miss its deadline is rejected at once.
         weights: by model, its share of the devices' time beside other models'; empty for none.
         preserve_order: the batches of a lane are answered in the order in which they were started.
-        fair_callers: the callers whose requests wait share devices and room, whoever sends more.
+        fair_callers: the callers whose requests wait share devices and room, however much each sends.
         caller_weights: by caller, the weights that are not 1; the mapping may change.
     """
 
@@ -54,7 +54,7 @@ class BatcherOptions:
 
 
 class BatchingState:
-    """The state of one batcher: what waits, what computes, and who is told. Made on the event loop.
+    """The state of one batcher: its queue, devices, scheduler and listener. Made on the event loop.
 
     Attributes:
         options, listener, clock: as given; the clock tells monotonic seconds.
@@ -63,7 +63,7 @@ class BatchingState:
         slots: the devices and their batches.
         drain: whether new requests are rejected, and whether an accepted one is left.
         isolations: the requests of rejected batches, which are run again in smaller groups.
-        suspects: the callers whose requests share no calls with those of other callers.
+        suspects: the callers whose requests share no calls with other callers' requests.
         supplies: the calls that bring work when a device is free.
         admission: rejects requests that would be late, and learns from calls; None if no request is rejected for that.
         failure: the last bug that the batcher met, as a sentence; empty while there was none.
@@ -80,7 +80,7 @@ class BatchingState:
         self.options, self.listener, self.clock = options, listener, clock
         self.failure = ""
 
-        # What waits, and what is in flight.
+        # The queue, and the calls in flight.
         callers = Callers(options.caller_weights) if options.fair_callers else None
         self.scheduler = Scheduler(policy, options.weights, callers, self.note_failure)
         self.queue = RequestQueue(
@@ -93,7 +93,7 @@ class BatchingState:
         self.slots = DeviceSlots(devices, clock)
         self.supplies = Supplies(self.note_failure)
 
-        # What is decided by these.
+        # Decisions made by these.
         self.isolations = Isolations(self.queue)
         self.suspects = Suspects()
         self.drain = Drain(self.queue, self.slots, self.isolations)

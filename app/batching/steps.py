@@ -4,8 +4,8 @@ Rules (tests/batching/test_steps.py)
 - A step is an ordinary request. The first is judged for all; later steps are queued in any case, before requests that
   arrive afterwards.
 - A batch that holds steps is answered before the device is given the next one: its answers bring the steps that follow.
-- A later step of a request that is alone needs no place in the queue: if no other request came, it is computed in a
-  turn of the event loop as a call that is known to be short (dispatch/standing_calls.py).
+- A later step of a request that is alone needs no place in the queue. If no other request came, it is computed in a
+  turn of the event loop, if its call is known to be short (dispatch/standing_calls.py).
 - From `begin_flow` to `end_flow` a drain waits for the request, also while none of its steps is here.
 """
 

@@ -110,7 +110,7 @@ def _scaling_lines(planned: ReplicaPlan, scaling: Autoscaling) -> Iterator[str]:
     for each in scaling.triggers:
         yield f"  {each.name}: {each.target:.4g} of {each.query}"
     yield f"  unanswered requests: {scaling.ongoing_requests:.3g}, where an autoscaler counts these (Ray, Knative)"
-    if not scaling.busy_tells:
+    if not scaling.scales_by_busy:
         yield (
             f"  The busy share does not tell how full a replica is: {100 * planned.usual.busy:.1f} % usually, "
             f"{100 * planned.at_most.busy:.1f} % at most. Batches grow instead."

@@ -50,10 +50,10 @@ class Binding:
         self.steps = steps
         self.clock = clock
         self.tell = tell
-        self._leased = list(dict.fromkeys(model for own in models for model in own))
+        self._leased = list(dict.fromkeys(model for of_step in models for model in of_step))
         names = list(dict.fromkeys(model.name for model in self._leased))
-        self.step_models = [tuple([model.name for model in own]) for own in models]
-        self.other_models = [tuple([each for each in names if each != own[0].name]) for own in models]
+        self.step_models = [tuple([model.name for model in of_step]) for of_step in models]
+        self.other_models = [tuple([each for each in names if each != of_step[0].name]) for of_step in models]
         self.folds = {
             step.number: Fold(step.fold, models[step.number], steps.when_free, limits, clock)
             for step in plan.steps

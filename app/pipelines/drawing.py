@@ -82,28 +82,28 @@ def draw(plan: Plan) -> str:
         sources = {flow.source for flow in node.flows}
         read = {column for column, source in enumerate(lanes) if source in sources}
         leads_on = {column for column in read if last_reader[lanes[column]] > number}
-        own = min(read - leads_on, default=[*lanes, _FREE].index(_FREE))
+        own_column = min(read - leads_on, default=[*lanes, _FREE].index(_FREE))
 
         # 2. Its row.
-        rows.append((_rail(lanes, own, read, leads_on, node.symbol), node.title))
+        rows.append((_rail(lanes, own_column, read, leads_on, node.symbol), node.title))
 
         # 3. The lanes below it.
-        lanes += [_FREE] * (own + 1 - len(lanes))
+        lanes += [_FREE] * (own_column + 1 - len(lanes))
         for column in read - leads_on:
             lanes[column] = _FREE
-        lanes[own] = number if number in last_reader else _FREE
+        lanes[own_column] = number if number in last_reader else _FREE
         bars = "".join("  " if source == _FREE else "│ " for source in lanes)
         rows += [(bars, f"  {line}") for line in (*node.inputs, *node.facts)]
     width = 2 * len(lanes) + 2
     return "\n".join(printable(f"{rail.rstrip():<{width}}{text}") for rail, text in rows)
 
 
-def _rail(lanes: Sequence[int], own: int, read: set[int], leads_on: set[int], symbol: str) -> str:
+def _rail(lanes: Sequence[int], own_column: int, read: set[int], leads_on: set[int], symbol: str) -> str:
     """The row of a node: a line from the lanes that it reads to its own column. A column has two letters."""
-    first, last = min(read | {own}), max(read | {own})
+    first, last = min(read | {own_column}), max(read | {own_column})
     letters = []
-    for column in range(max(len(lanes), own + 1)):
-        if column == own:
+    for column in range(max(len(lanes), own_column + 1)):
+        if column == own_column:
             letter = symbol
         elif column in read:
             letter = _JOINTS[column in leads_on, column > first, column < last]
@@ -111,7 +111,7 @@ def _rail(lanes: Sequence[int], own: int, read: set[int], leads_on: set[int], sy
             letter = "│"
         else:
             letter = "─" if first < column < last else " "
-        beside = "▶" if column + 1 == own else "◀" if column == own else "─"
+        beside = "▶" if column + 1 == own_column else "◀" if column == own_column else "─"
         letters.append(letter + (beside if first <= column < last else " "))
     return "".join(letters)
 
@@ -193,7 +193,7 @@ def _place(plan: Plan, value: Value) -> Reference:
 
 
 def _values_read(step: StepPlan) -> Iterator[tuple[str, Value]]:
-    """The values that a step reads but those of its condition, with the names of their inputs."""
+    """The values that a step reads, except for its condition's, with the names of their inputs."""
     gathers = [*step.inputs.items()]
     if (fold := step.fold) is not None:
         yield from [(name, value) for name, value in (("children", fold.children), ("types", fold.types)) if value]

@@ -1,13 +1,13 @@
 """The settings of an autoscaler for a plan: KEDA's ScaledObject, or a HorizontalPodAutoscaler.
 
-Both ask for `ceil(sum of the metric over all replicas / target)` replicas. The metric is the share of time in which a
-replica's device is busy, as long as that grows with the rate. But a batching server whose calls cost much beside their
-rows is busy nearly always, long before it is full: at a higher rate its batches grow, not the share. Then no target for
-the share would ever ask for one replica more, and rows a second are the metric. The plan knows the share at the usual
-rate and at the highest rate that a replica answers in time, and so which case it is.
+Both autoscalers ask for `ceil(sum of the metric over all replicas / target)` replicas. The metric is the busy share,
+the share of time in which a replica's device computes, as long as it grows with the rate. It does not grow where a call
+costs much beside its rows: such a server is busy nearly always, long before it is full, as a higher rate makes larger
+batches. A target for the busy share would then never add a replica, so the metric is rows a second. The plan knows the
+busy share at the usual rate and at the highest rate that a replica answers in time, and chooses by these.
 
-`k8s/components` scale by the busy share, too: the seconds in which devices were kept busy, over the calls that a
-replica takes at a time. The seconds grow while a call runs. The plan knows the number of calls.
+`k8s/components` scale by the busy share, too: the seconds in which devices computed, divided by the number of calls
+that a replica makes at the same time, which the plan knows. The seconds also grow while a call runs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from app.planning.replica_plan import ReplicaPlan
 #: --horizontal-pod-autoscaler-tolerance of kube-controller-manager, whose default this is.
 _TOLERANCE = 0.1
 
-#: The most replicas, as a multiple of the planned ones. Chosen: the bill of a mistake has an end.
-_MOST = 2
+#: The most replicas, as a multiple of the planned ones. Chosen: it bounds the costs of a wrong metric.
+_MOST_TIMES = 2
 
 #: The window of rates: four scrapes at Prometheus' usual 15 s. Chosen.
 _WINDOW = "1m"
@@ -56,31 +56,31 @@ class Autoscaling:
 
     ongoing_requests: the unanswered requests of a replica at the usual rate, for autoscalers that count these (Ray
         Serve, Knative): the rate times the mean latency, by Little's law.
-    busy_tells: whether the busy share is a metric to scale by; if not, rows are the only trigger.
+    scales_by_busy: whether the busy share is a trigger; if not, rows are the only one.
     """
 
     least: int
     most: int
     ongoing_requests: float
-    busy_tells: bool
+    scales_by_busy: bool
     triggers: tuple[Trigger, ...]
 
 
 def autoscaling(planned: ReplicaPlan) -> Autoscaling:
-    """The settings for a plan. Targets are those of the usual rate: the room for a lost node is also the room while one
-    more replica starts.
+    """The settings for a plan. Targets are the values at the usual rate: the capacity that is spared for a lost node
+    also serves while one more replica starts.
     """
     demand, model = planned.demand, planned.curve.model
     spare = demand.spare_nodes * demand.node_replicas
-    busy_tells = planned.at_most.busy > (1 + _TOLERANCE) * planned.usual.busy
+    scales_by_busy = planned.at_most.busy > (1 + _TOLERANCE) * planned.usual.busy
     rows, offered = _series("ferry_batch_rows_sum", model), planned.replica_rate * demand.request_rows
     triggers = [Trigger("rows", _offered_rows(rows, model, demand.request_rows), offered, rows)]
-    if busy_tells:
+    if scales_by_busy:
         busy = _series("ferry_device_busy_seconds_total", model)
         query = f"sum({_rate(busy)}) / {planned.curve.slots}"
         triggers.insert(0, Trigger("busy", query, planned.usual.busy, busy))
     ongoing = planned.replica_rate * planned.usual.mean_s
-    return Autoscaling(1 + spare, _MOST * planned.replicas, ongoing, busy_tells, tuple(triggers))
+    return Autoscaling(1 + spare, _MOST_TIMES * planned.replicas, ongoing, scales_by_busy, tuple(triggers))
 
 
 def check_names(deployment: str, prometheus: str) -> None:
@@ -111,7 +111,7 @@ def _rate(series: str) -> str:
 
 
 def keda_manifest(scaling: Autoscaling, deployment: str, prometheus: str) -> dict[str, Any]:
-    """A ScaledObject (keda.sh/v1alpha1). Args: prometheus: the address that KEDA asks."""
+    """A ScaledObject (keda.sh/v1alpha1). `prometheus`: the address at which KEDA asks Prometheus."""
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
@@ -185,12 +185,12 @@ _BEHAVIOUR = {
 
 
 def _external_name(trigger: Trigger, deployment: str) -> str:
-    """The name of a metric, with the Deployment's: one adapter serves all Deployments."""
+    """The name of a metric; it holds the Deployment's name, as one adapter serves all Deployments."""
     return f"ferry_scaling_{re.sub('[^a-z0-9]', '_', deployment)}_{trigger.name}"
 
 
 def _thousandths(value: float) -> int:
-    """A target in thousandths, the unit of both autoscalers. Rounded up: a lower one would ask for a replica more."""
+    """A target in thousandths, the unit of both autoscalers. Rounded up: a lower target would ask for more."""
     return max(1, ceil(1000 * value - 1e-6))
 
 

@@ -160,13 +160,13 @@ def _batches(
 
 def _shuffled(spread: Sequence[float]) -> list[float]:
     """The ratios in random order, equally often: the rarest calls are as rare as they were measured."""
-    random = np.random.default_rng((_SEED, 1))  # another one than that of arrivals
+    random = np.random.default_rng((_SEED, 1))  # another generator than for arrivals
     repeated: list[float] = random.permutation(np.tile(spread, -(-_SHUFFLED // len(spread)))).tolist()
     return repeated
 
 
 def _arrivals(rate: float, burst: float) -> Floats:
-    """The arrivals of requests in seconds. Without bursts, those at twice the rate are the same, twice as fast.
+    """The arrivals of requests in seconds. Without bursts, arrivals at twice the rate are the same ones, twice as fast.
 
     The mean rate and the share of bursts are exact: a queue would multiply random deviations.
     """

@@ -25,7 +25,7 @@ def check_machines(curves: Sequence[MeasuredCurve], price_of: Mapping[str, float
 def plans_on(
     curves: Sequence[MeasuredCurve], demand: Demand, price_of: Mapping[str, float] | None
 ) -> tuple[Sequence[ReplicaPlan], Sequence[str]]:
-    """The plans for machines that can meet the demand, the best one first; and the reasons why others cannot.
+    """The plans for machines that can meet the demand, the best one first; and the reasons why the rest cannot.
 
     Raises CannotPlan if none can.
     """

@@ -88,7 +88,7 @@ class Loss:
 
     replicas: the replicas that are left.
     figures: of these replicas; None if they are overloaded.
-    answered: the share of requests that they can answer; the others are rejected with 503.
+    answered: the share of requests that they can answer; the rest is rejected with 503.
     """
 
     replicas: int
@@ -105,7 +105,7 @@ class ReplicaPlan:
         most_rate: the most requests a second that one replica answers within the target.
         limit: of that rate: "p99", "capacity" (of the device, less the headroom) or "server".
         at_most: the figures of one replica at that rate.
-        needed: the replicas that the rate needs; `replicas` includes those of spare nodes.
+        needed: the replicas that the rate needs; `replicas` also counts the replicas of spare nodes.
         usual: the figures of one of `replicas` at its share of the rate.
         loss: the effect of one node less than planned.
     """
@@ -187,7 +187,7 @@ class _Replica:
         return min(each.capacity for each in self.calls)
 
     def play(self, rate: float) -> QueueFigures:
-        """The worse figures of those with smaller and with larger batches."""
+        """The figures with smaller or with larger batches, whichever have the higher p99."""
         return max((play(each, rate, self.burst) for each in self.calls), key=lambda figures: figures.p99_s)
 
 

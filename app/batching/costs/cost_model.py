@@ -96,7 +96,7 @@ class Costs:
 
     @property
     def measured(self) -> Collection[int]:
-        """The sizes whose costs in the curve were measured; others are fitted."""
+        """The sizes whose costs in the curve were measured; the rest are fitted."""
         return self._drawn.keys()
 
     def call_s(self, rows: int) -> float:
@@ -154,7 +154,7 @@ class Costs:
             self._interval_s += (interval_s - self._interval_s) / _RATE_CALLS
 
     def record_call(self, rows: int, seconds: float, taken_s: float = 0.0, calls_beside: int = 1) -> None:
-        """Counts a call of `rows` rows, padding included, that took `seconds`; none say nothing of what rows cost.
+        """Counts a call of `rows` rows, padding included, that took `seconds`; a call without rows is not counted.
 
         Args:
             taken_s: since the machine was free for it; 0 if that is not known.

@@ -57,8 +57,9 @@ class CostCurve:
     def first_rows(self, rows: int) -> int:
         """The number of rows to take of `rows` waiting ones: all, or the next smaller size if that is clearly cheaper.
 
-        It is cheaper if a row costs less in it than in the padded call (the rest shares the next call with requests
-        that come meanwhile), or if all rows are done sooner: 5 rows may be quicker as 4 and 1 than as 8.
+        It is cheaper if a row costs less in it than in the padded call; the rest then shares the next call with
+        requests that come meanwhile. It is cheaper, too, if all rows are done sooner: 5 rows may be quicker as 4 and 1
+        than as 8.
         """
         index = bisect_left(self.sizes, rows)
         if index == len(self.sizes):

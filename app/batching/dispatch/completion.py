@@ -71,7 +71,7 @@ class InOrderCompletion:
 
 
 class Completion:
-    """The end of batches: it answers those that were computed. Made on the event loop.
+    """The end of batches: computed ones are answered. Made on the event loop.
 
     Args:
         drain: may be over when a batch was answered, and when a request left before its batch ended.

@@ -4,9 +4,9 @@ Rules
 - A batch is formed only when a device is free. So batches fill while devices are busy, and requests that were cancelled
   or have expired by then are not in them (tests/laws/test_batching.py).
 - After a request was queued, the loop runs in the next turn of the event loop, so requests that are read in one turn
-  can share a batch. When a device becomes free it runs at once. If the requests that were read begin over several
-  turns (a burst), a short call waits for the last of them, at most `burst.LONGEST_S`: during the call hardly a request
-  would begin that could share the next one.
+  can share a batch. When a device becomes free it runs at once. Requests that were read may begin over several turns (a
+  burst). A short call then waits for the last of them, at most `burst.LONGEST_S`: during the call hardly any of them
+  could begin and share the next call.
 - A batch that failed because of some of its requests is run again in smaller groups, each a batch of its own. Groups
   alternate with other due batches (isolation.py).
 - Supplies are asked before a batch is planned (waiting/supplies.py): they bring the work that stands ready outside the
@@ -172,7 +172,7 @@ class DispatchLoop:
 
     def _start_batch(self, lane: Lane, plan: BatchPlan, now: float) -> bool:
         """Forms a batch and starts it. Returns whether it was executed on the event loop."""
-        # 1. Is it executed here? Otherwise several idle devices share what waits.
+        # 1. Is it executed here? Otherwise several idle devices share the waiting rows.
         limit_s, function, slots = self._executor.max_inline_s, lane.function, self._slots
         expected_rows = min(lane.rows, plan.rows)
         quick = lane.costs.is_quick(expected_rows, limit_s)
@@ -205,7 +205,7 @@ class DispatchLoop:
             raise
 
     def _fail(self, batch: BatchInFlight) -> None:
-        """Answers a batch that was not started with an error, and goes on with the others."""
+        """Answers a batch that could not be started with an error, and goes on with other batches."""
         batch.fail("The batch could not be started")
         self.soon()
 
@@ -236,7 +236,7 @@ class DispatchLoop:
     def _start_group(self, isolation: Isolation, now: float) -> bool:
         """Starts the next group of an isolation. Returns whether it was executed on the event loop."""
         group = self._isolations.next_group(isolation)
-        if group is None:  # the others have expired or were cancelled
+        if group is None:  # the other requests have expired or were cancelled
             self._completion.forget(isolation.batch)
             return False
         try:

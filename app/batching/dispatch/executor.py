@@ -172,7 +172,7 @@ class Executor:
             logger.exception("The costs of a call could not be recorded: %r", batch)
 
     def _learn_rows(self, batch: BatchInFlight, execution: Execution, compared: Compared) -> None:
-        """Counts the answers that were compared before they are given, and stops what changed one."""
+        """Counts answers that were compared in advance; stops the variant, padding or sharing that changed one."""
         function = batch.function
         if function.first is None:
             return

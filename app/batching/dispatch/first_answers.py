@@ -66,7 +66,7 @@ class FirstAnswers:
         if self.left <= 0 and all([self._seen.get(kind, 0) >= OF_A_KIND for kind in kinds]):  # noqa: C419 - quicker
             return None
 
-        # 2. Each answer against the request alone, until one differs.
+        # 2. Compare each answer with the answer to the request alone, until one differs.
         scales = _scales(outcomes)
         call_rows, padding = function.sizes.padded(rows), function.padding
         shape = None if padding is None else padding.call_shape([each.inputs for each in requests], call_rows)

@@ -17,7 +17,7 @@ from app.batching.shapes.padding import common_shape
 from app.batching.waiting.lane import Lane
 from app.core.batch_sizes import BatchSizes
 
-#: After this many buckets in a row that save no time, nearest first, the others are not looked at. Chosen.
+#: The search ends after this many buckets in a row that save no time, nearest first. Chosen.
 _MAX_REJECTED = 4
 
 
@@ -81,8 +81,8 @@ def _rows_that_fit(lane: Lane, room: int) -> int:
     for request in lane:
         if request.reply.done():
             continue
-        own = request.rows or 1
-        if rows + own > room:
+        request_rows = request.rows or 1
+        if rows + request_rows > room:
             break
-        rows += own
+        rows += request_rows
     return rows

@@ -100,7 +100,7 @@ class _Computation:
             alone, again = self._plain.run(row.inputs), self._plain.run(row.inputs)
             if not self._agree(alone, again):
                 return RANDOM
-            #  A row that had others in its request may have seen them.
+            # A row that had other rows in its request may have seen them.
             unlike = [
                 each for each in (got[place], *(() if row.lone else (row.answer,))) if not self._agree(alone, each)
             ]

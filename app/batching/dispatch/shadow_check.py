@@ -1,6 +1,6 @@
 """Shadow checks: now and then a request is computed again as it would be alone, by the plain model, and compared.
 
-A proof at load used values and sizes of Ferry's choice; callers choose others. If an answer differs, one thing at a
+A proof at load used values and sizes of Ferry's choice; callers send other ones. If an answer differs, one thing at a
 time is changed to find the guilty one, which is not used any more for the signature:
 - variant: the execution variant answers otherwise than the plain model for the same inputs;
 - padding: the inner shape that the inputs were padded to changes the answer;
@@ -65,7 +65,7 @@ Scales = Mapping[str, float]
 class Sample(NamedTuple):
     """A request that was answered, in copies, and the call that it was part of.
 
-    own_rows: the rows of the request. rows, shape: those of the call; `shape` is None if inner shapes are never padded.
+    own_rows: the rows of the request. rows, shape: of the call; `shape` is None if inner shapes are never padded.
     shared: whether requests could share the call; its function may have ceased to share calls since.
     """
 

@@ -56,12 +56,12 @@ class StandingCalls:
             began_s = self._clock()
             outputs = function.on(0)(padded)
             got_s = self._clock()
-            (own,) = split(outputs, (rows,), size)
+            (answered,) = split(outputs, (rows,), size)
         except Exception:
             return None
         self._executor.inline_ended_s = ended_s = self._clock()
 
-        # 3. Learn from it. What fails here must not keep the answer from its request.
+        # 3. Learn from it. An error here must not keep the answer from its request.
         seconds = ended_s - made_s
         try:
             function.record_costs(key.shape, costs)
@@ -82,7 +82,7 @@ class StandingCalls:
             )  # fmt: skip
         except Exception:
             logger.exception("A call of %s could not be counted", key)
-        return Answer(own, BatchTiming(0.0, seconds, rows))
+        return Answer(answered, BatchTiming(0.0, seconds, rows))
 
 
 def _suits(function: BatchFunction, rows: int) -> bool:

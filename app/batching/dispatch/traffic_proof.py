@@ -31,7 +31,7 @@ from app.batching.proof.traffic_trial import IS_RANDOM, VARIANT, Mix, MixResult,
 from app.core.errors import ServingError
 from app.core.events import Listener, RowsTried
 
-#: Of the seconds of all calls, and of those in which nothing is computed. Chosen: a proof is made once, and callers of
+#: The share of mixes in the seconds of all calls, and in idle seconds. Chosen: a proof is made once, and callers of
 #: a signature that runs alone wait longer until it is there.
 SHARE, IDLE_SHARE = 0.02, 0.25
 
@@ -63,7 +63,7 @@ class TrafficProofs:
         self._seen_s = device.last_s = device.clock()
         self._seen_called_s = device.called_s
 
-        # --- what is tried ---
+        # --- trials ---
         self._trials: WeakSet[TrafficTrial] = WeakSet()
 
     @property

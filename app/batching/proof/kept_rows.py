@@ -142,18 +142,18 @@ class KeptRows:
         self, inputs: Mapping[str, Array], answer: Outputs, caller: str, place: int, rows: int, room: float
     ) -> bool:
         """Keeps a row of a request, if there is room. Returns whether it differs from all kept rows."""
-        own = part_of(inputs, place, place + 1, self._ragged)
-        mark = _mark(own)
+        row_inputs = part_of(inputs, place, place + 1, self._ragged)
+        mark = _mark(row_inputs)
         if mark in self._rows:
             return False
         answered = part_of(answer, place, place + 1, self._ragged_outputs)
-        size = ROW_BYTES + sum([_size(array) for array in (*own.values(), *answered.values())])
-        if not (_is_finite(own) and _is_finite(answered)):
+        size = ROW_BYTES + sum([_size(array) for array in (*row_inputs.values(), *answered.values())])
+        if not (_is_finite(row_inputs) and _is_finite(answered)):
             return True
         self._row_bytes = max(self._row_bytes, size)
         if not self._make_room(size, room):
             return True
-        row = KeptRow(_copied(own), _copied(answered), caller, self._requests, rows == 1, mark, size)
+        row = KeptRow(_copied(row_inputs), _copied(answered), caller, self._requests, rows == 1, mark, size)
         self._rows[mark] = row
         self.bytes += size
         self._note_varied(row)

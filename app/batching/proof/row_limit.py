@@ -4,8 +4,8 @@ Rules (test_row_limit.py)
 1. A search (refused_call.py) is made for calls of more rows than any that the model accepted. It settles that for ever:
    as many rows are accepted, or a maximum is known. It does not if the row that it repeats is refused by itself.
 2. A model that refuses two equal rows is never searched again: equal rows cannot show its maximum.
-3. After a search that showed nothing, twice as many refusals pass as before, at most `MOST_PASSED`. So whoever sends n
-   bad requests causes n / `MOST_PASSED` + 6 calls of one row, and 2 + log2(rows) calls for each batch size at most.
+3. After a search that showed nothing, twice as many refusals pass as before, at most `MOST_PASSED`. So n
+   bad requests cause n / `MOST_PASSED` + 6 calls of one row, and 2 + log2(rows) calls for each batch size at most.
 
 The functions of a signature share one. Only the event loop writes it; device threads read it.
 """

@@ -2,8 +2,8 @@
 
 Rules (test_padding.py, tests/laws/test_mixed_shapes.py)
 - A request is padded to a size that another request of its batch has, since models have limits (a table of positions)
-  that their signatures do not tell; or to the largest size of its bucket, if the model was compiled for that
-  before, so that it is known to be accepted.
+  that their signatures do not tell. If the model was compiled for the largest size of the bucket, it is padded to that,
+  which the model is known to accept.
 - Dimensions that have the same name (tokens and their mask) have the same size in the call.
 - An output is cut back in the dimensions that follow an input's. The padding probe found which do
   (loading/padding_probe.py); an output of any other shape ends the sharing.

@@ -1,8 +1,8 @@
 """Sparse rows: rows with any number of entries in one call without padding. No I/O.
 
-A SavedModel takes a SparseTensor as three tensors: the indices of its entries [n, rank], whose first column is the row,
-their values [n], and its shape [rank], whose first size is the number of rows. In a batch the entries of all requests
-follow each other, and the rows of each request are numbered on from those before it.
+A SavedModel takes a SparseTensor as three tensors: the indices of its entries [n, rank], their values [n], and its
+shape [rank]. The first index of an entry is its row, the first size of the shape the number of rows. In a batch the
+entries of all requests follow each other, and a request's rows are numbered on from the rows before it.
 
 Rules (test_sparse.py)
 1. A request shares calls if its entries are in order (by row, within it by the other columns) and no place occurs
@@ -122,7 +122,7 @@ def sizes_to_share(signature: ModelSignature, inputs: Mapping[str, Array]) -> tu
         declared = signature.sparse_sizes.get(names.indices) or (None,) * len(sizes)
         if prod(sizes) > MOST_CELLS and None in declared:
             return None
-        if any(size not in {None, own} for size, own in zip(declared, sizes, strict=True)):
+        if any(size not in {None, part_indices} for size, part_indices in zip(declared, sizes, strict=True)):
             return None
     return SparseRows(signature.ragged, signature.sparse).sizes(inputs) if rows_are_equal(signature, inputs) else None
 
@@ -140,10 +140,10 @@ def in_order(indices: Array) -> bool:
 def _part(names: SparseParts, inputs: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:
     indices, shape = inputs[names.indices], inputs[names.shape].copy()
     first, last = [bisect_left(range(len(indices)), row, key=lambda entry: indices[entry, 0]) for row in (start, end)]
-    own = indices[first:last].copy()
-    own[:, 0] -= start
+    part_indices = indices[first:last].copy()
+    part_indices[:, 0] -= start
     shape[0] = end - start
-    return {names.indices: own, names.values: inputs[names.values][first:last], names.shape: shape}
+    return {names.indices: part_indices, names.values: inputs[names.values][first:last], names.shape: shape}
 
 
 def _join(names: SparseParts, parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -1,8 +1,8 @@
 """The order of a model's lanes where callers have fair shares: the caller first, then the lane.
 
 The caller with the least virtual time (callers.py) is next, with its most urgent lane. A lane in which several callers
-wait stands in the order of each of them, by the requests of that caller. A lane also sleeps for each caller: a new
-request wakes it for the request's caller, its due time for all. No I/O, no clock.
+wait has a place in the order of each caller, by the caller's requests. A lane also sleeps for each caller apart: a new
+request wakes the lane for its caller only, the lane's due time wakes it for all. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from app.batching.waiting.lane_callers import CallerRequests
 from app.batching.waiting.lane_order import Entry, LaneOrder
 
 
-class _CallersLanes(LaneOrder[CallerRequests]):
-    """The lanes of one caller that may be due. `fair_place` is its entry among the callers; None if it has none."""
+class _LanesOfCaller(LaneOrder[CallerRequests]):
+    """The lanes of one caller. `fair_place`: the caller's entry in the heap of callers; None if no lane may be due."""
 
     __slots__ = ("caller", "fair_place")
 
@@ -24,36 +24,36 @@ class _CallersLanes(LaneOrder[CallerRequests]):
 
 
 class CallerOrder(LaneOrder[CallerRequests]):
-    """The lanes of one model, by caller; `lanes` counts a lane once for each caller that waits in it."""
+    """The lanes of one model by caller, in order. `lanes` counts a lane once for each caller that waits in it."""
 
     __slots__ = ("_callers", "_fair_heap")
 
     def __init__(self) -> None:
         super().__init__()
-        self._callers: dict[Caller, _CallersLanes] = {}
-        self._fair_heap = FairHeap[_CallersLanes]()  # of callers with a lane that may be due
+        self._callers: dict[Caller, _LanesOfCaller] = {}
+        self._fair_heap = FairHeap[_LanesOfCaller]()  # of callers with a lane that may be due
 
     def place(self, item: CallerRequests) -> None:
-        own = self._callers.get(item.caller)
-        if own is None:
-            own = self._callers[item.caller] = _CallersLanes(item.caller)
+        caller_lanes = self._callers.get(item.caller)
+        if caller_lanes is None:
+            caller_lanes = self._callers[item.caller] = _LanesOfCaller(item.caller)
         if item.place is None:
             self.lanes += 1
-        own.place(item)
-        if own.fair_place is None:
-            self._fair_heap.push(own)
+        caller_lanes.place(item)
+        if caller_lanes.fair_place is None:
+            self._fair_heap.push(caller_lanes)
 
     def remove(self, item: CallerRequests) -> None:
         super().remove(item)
-        own = self._callers[item.caller]
-        own.lanes -= 1
-        if not own.lanes:
+        caller_lanes = self._callers[item.caller]
+        caller_lanes.lanes -= 1
+        if not caller_lanes.lanes:
             del self._callers[item.caller]
-            self._fair_heap.discard(own)
+            self._fair_heap.discard(caller_lanes)
 
     def first_awake(self) -> Entry[CallerRequests] | None:
-        while (own := self._fair_heap.first()) is not None:
-            if (entry := own.first_awake()) is not None:
+        while (caller_lanes := self._fair_heap.first()) is not None:
+            if (entry := caller_lanes.first_awake()) is not None:
                 return entry
-            self._fair_heap.discard(own)
+            self._fair_heap.discard(caller_lanes)
         return None

@@ -2,17 +2,17 @@
 
 Rules (test_callers.py, tests/laws/test_callers.py)
 - A caller has one virtual time, whatever lanes and models its requests wait in. A call moves it forward by the caller's
-  part, by rows, of the seconds that the call took: at its end, and by a little at its start, so that of several devices
-  the next one is another caller's.
-- The caller with the least virtual time is next. So waiting callers get equal seconds of the devices, however much each
-  sent, up to a call of each and device. A caller that is ahead and fills the rest of another's call is charged, too.
-- Callers have weights: a call moves a caller's time by its part divided by its weight, so that waiting callers get
-  seconds in proportion to their weights.
-- A caller without waiting requests starts again at the virtual time of all: an unused share is not saved up. That time
-  moves on with each call, so a stream of new callers overtakes no other for ever. It stops at the time of the caller
-  that was served, so a new caller waits for one call of each other caller at most.
-- Virtual times never go back. So an entry of a heap that is out of date is too early, and is corrected when it comes
-  up: each at most once for each time that its caller was charged.
+  part of the call's seconds, by rows. Most of that is charged at the end of the call, a little at its start, so that
+  the next device serves another caller.
+- The caller with the least virtual time is served next. So waiting callers get equal seconds of the devices, however
+  much each sent, up to a call of each and device. A caller is also charged for requests that fill the rest of another
+  caller's call.
+- A caller's part is divided by the caller's weight, so waiting callers get seconds in proportion to their weights.
+- A caller without waiting requests starts again at the common virtual time: an unused share is not saved up. The common
+  time moves on with each call, so a stream of new callers never overtakes another caller for ever. It stops at the time
+  of the caller that was served, so a new caller waits for one call of each other caller at most.
+- Virtual times never go back. So an outdated entry of a heap stands too early, never too late. It is corrected when it
+  comes up: at most once for each time that its caller was charged.
 
 P. Goyal, H. M. Vin, H. Cheng: Start-time fair queuing, SIGCOMM 1996.
 """
@@ -31,8 +31,8 @@ from app.batching.waiting.priority_lines import SMALL
 #: How much of the longest call is remembered at the next one: half of it after 69 calls. Chosen.
 _FADE = 0.99
 
-#: The part of the expected seconds of a call that is charged at its start. Chosen, small: what a call takes may be much
-#: less than what is expected of it, and what was charged is not given back.
+#: The part of a call's expected seconds that is charged at its start. Chosen, small: the call may take much less than
+#: expected, and a charge is not given back.
 _IN_ADVANCE = 0.01
 
 _serial = count()
@@ -43,7 +43,7 @@ class Caller:
 
     Attributes:
         start: the virtual time at which its next call starts, seconds.
-        weight: its share beside that of others; 1 is usual.
+        weight: its share, relative to other callers'; 1 is usual.
         lanes: the number of lanes in which its requests wait.
         work_s: the seconds of calls that hold only its waiting requests.
     """
@@ -64,9 +64,9 @@ class Charge:
     """The charge of one call in flight to its callers.
 
     Attributes:
-        first: the caller that was served: the one with the least virtual time.
-        parts: the part of each caller, by rows; they add up to 1.
-        due_part: the sum of the parts of callers that are not ahead of the time of all.
+        first: the caller with the least virtual time, which the call serves.
+        parts: the callers, each with its part of the rows; the parts add up to 1.
+        due_part: the sum of the parts of callers that are not ahead of the common time.
         paid_s: the seconds that the callers were charged already.
     """
 
@@ -95,7 +95,7 @@ class Callers:
         longest_s: the longest call of late, seconds.
     """
 
-    __slots__ = ("_forget_at", "_known", "_now", "_weights", "longest_s", "waiting", "weight")
+    __slots__ = ("_forget_at", "_known", "_time", "_weights", "longest_s", "waiting", "weight")
 
     def __init__(self, weights: Mapping[str, float] = MappingProxyType({})) -> None:
         self.waiting = 0
@@ -103,22 +103,22 @@ class Callers:
         self._weights = weights
         self.longest_s = 0.0
         self._known: dict[str, Caller] = {}
-        self._now = 0.0
+        self._time = 0.0  # the common virtual time
         self._forget_at = SMALL
 
     def enter(self, name: str) -> Caller:
-        """To be called when the first request of a caller waits in a lane."""
+        """Note that a caller has a first waiting request in a lane."""
         caller = self._caller(name)
         if not caller.lanes:
             caller.weight = self._weights.get(name, 1.0)
             self.waiting += 1
             self.weight += caller.weight
-            caller.start = max(caller.start, self._now)
+            caller.start = max(caller.start, self._time)
         caller.lanes += 1
         return caller
 
     def leave(self, caller: Caller) -> None:
-        """To be called when no request of a caller waits in a lane any more."""
+        """Note that a caller has no waiting request in a lane any more."""
         caller.lanes -= 1
         if not caller.lanes:
             self.waiting -= 1
@@ -126,23 +126,23 @@ class Callers:
             caller.work_s = 0.0  # sums of rounded numbers begin at zero again
 
     def begin(self, rows: Mapping[str, int], expected_s: float) -> Charge:
-        """Charges a call that begins. The time of all reaches the time of the caller that is served.
+        """Charges a call that begins. The common time moves to the time of the caller that is served.
 
         Args:
             rows: by caller, its rows in the call.
         """
         all_rows = sum(rows.values())
-        charge = Charge([(self._caller(name), own / all_rows) for name, own in rows.items()])
-        self._now = max(self._now, charge.first.start)
-        charge.due_part = sum([part for caller, part in charge.parts if caller.start <= self._now])
+        charge = Charge([(self._caller(name), caller_rows / all_rows) for name, caller_rows in rows.items()])
+        self._time = max(self._time, charge.first.start)
+        charge.due_part = sum([part for caller, part in charge.parts if caller.start <= self._time])
         charge.pay(_IN_ADVANCE * expected_s)
         return charge
 
     def end(self, charge: Charge, seconds: float) -> None:
-        """Charges a call that is over. The time of all moves on by its due part, over the weights that have work."""
+        """Charges a call that is over. The common time moves on by its due part, over the weights of busy callers."""
         charge.pay(max(0.0, seconds - charge.paid_s))
         busy = self.weight + sum([caller.weight for caller, _ in charge.parts if not caller.lanes])
-        self._now = max(self._now, min(charge.first.start, self._now + seconds * charge.due_part / busy))
+        self._time = max(self._time, min(charge.first.start, self._time + seconds * charge.due_part / busy))
         self.longest_s = max(seconds, self.longest_s * _FADE)
 
     def _caller(self, name: str) -> Caller:
@@ -150,17 +150,17 @@ class Callers:
         if caller is None:
             if len(self._known) >= self._forget_at:
                 self._forget()
-            caller = self._known[name] = Caller(self._now, self._weights.get(name, 1.0))
+            caller = self._known[name] = Caller(self._time, self._weights.get(name, 1.0))
         return caller
 
     def _forget(self) -> None:
-        """Forgets the callers that would begin at the time of all if they came again."""
-        self._known = {name: caller for name, caller in self._known.items() if caller.lanes or caller.start > self._now}
+        """Forgets the callers that would begin at the common time if they came again."""
+        self._known = {key: caller for key, caller in self._known.items() if caller.lanes or caller.start > self._time}
         self._forget_at = 2 * len(self._known) + SMALL
 
 
 class HasVirtualTime(Protocol):
-    """An item of a FairHeap: the requests of a caller in a lane, or its lanes.
+    """An item of a FairHeap: the requests of a caller in one lane, or the lanes of a caller.
 
     `fair_place` is its valid entry in the heap, None while it has none; any other entry is out of date.
     """
@@ -176,7 +176,7 @@ _Entry = tuple[float, int, T]
 
 
 class FairHeap(Generic[T]):
-    """A heap of items that belong to callers, the least virtual time first; of equal times the oldest entry."""
+    """A heap of items by the virtual times of their callers: the least first, at equal times the oldest entry."""
 
     __slots__ = ("_heap", "_valid")
 
@@ -219,7 +219,7 @@ class FairHeap(Generic[T]):
         while following:
             start, serial, place = heappop(following)
             item = heap[place][2]
-            if serial == heap[place][1]:  # not looked at yet
+            if serial == heap[place][1]:  # the entry's first visit
                 for child in (2 * place + 1, 2 * place + 2):
                     if child < len(heap):
                         heappush(following, (*heap[child][:2], child))

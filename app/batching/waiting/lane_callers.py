@@ -24,7 +24,7 @@ class CallerRequests(PriorityLines):
     """The requests of one caller in one lane, with a place in the order of that caller's lanes (caller_order.py).
 
     Attributes:
-        place, asleep, less_urgent, serial: as those of a lane (lane.py).
+        place, asleep, less_urgent, serial: as in a lane (lane.py).
         fair_place: its entry among the callers of the lane; None if it has none.
         work_s: the seconds of calls of these requests alone.
     """
@@ -71,26 +71,26 @@ class LaneCallers:
         self._fair_heap = FairHeap[CallerRequests]()
 
     def add(self, request: PendingRequest) -> None:
-        own = self._by_caller.get(request.caller)
-        if own is None:
-            own = self._by_caller[request.caller] = CallerRequests(self._callers.enter(request.caller), self._lane)
-            self._fair_heap.push(own)
-        own.count(request.counted_rows)
-        if own.add(request) or own.asleep:
-            self._order.place(own)
+        lines = self._by_caller.get(request.caller)
+        if lines is None:
+            lines = self._by_caller[request.caller] = CallerRequests(self._callers.enter(request.caller), self._lane)
+            self._fair_heap.push(lines)
+        lines.count(request.counted_rows)
+        if lines.add(request) or lines.asleep:
+            self._order.place(lines)
 
     def remove(self, requests: Sequence[PendingRequest]) -> None:
         """The requests leave the lane, taken or not."""
         for request in requests:
-            own = self._by_caller[request.caller]
-            own.remove([request])
-            own.count(-request.counted_rows)
-            own.less_urgent = True
-            if not len(own):
+            lines = self._by_caller[request.caller]
+            lines.remove([request])
+            lines.count(-request.counted_rows)
+            lines.less_urgent = True
+            if not len(lines):
                 del self._by_caller[request.caller]
-                self._fair_heap.discard(own)
-                self._order.remove(own)
-                self._callers.leave(own.caller)
+                self._fair_heap.discard(lines)
+                self._order.remove(lines)
+                self._callers.leave(lines.caller)
 
     def requeue(self, request: PendingRequest, taken: int) -> None:
         """The rest of a request enters the lane again: `taken` rows of it were taken."""
@@ -105,8 +105,8 @@ class LaneCallers:
     def __iter__(self) -> Iterator[PendingRequest]:
         """The requests in fair order."""
         if len(self._by_caller) == 1:
-            (own,) = self._by_caller.values()
-            return iter(own)
+            (lines,) = self._by_caller.values()
+            return iter(lines)
         return self._in_fair_order()
 
     def _in_fair_order(self) -> Iterator[PendingRequest]:
@@ -130,12 +130,12 @@ class LaneCallers:
 
     def work_s(self, caller: str) -> tuple[float, float]:
         """The seconds of a caller's waiting requests: here, and in other lanes. Raises KeyError if none waits here."""
-        own = self._by_caller[caller]
-        return own.work_s, own.caller.work_s - own.work_s
+        lines = self._by_caller[caller]
+        return lines.work_s, lines.caller.work_s - lines.work_s
 
     def rows_before(self, request: PendingRequest, rows: int) -> int:
         """How many of `rows` other rows are taken before the last request of its caller."""
-        # Each other caller gets as many rows as this one before this one is served.
-        all_own = self._by_caller[request.caller].rows
-        own = all_own - request.counted_rows
-        return own + min(rows - own, (len(self._by_caller) - 1) * all_own)
+        # Each other caller gets as many rows before the request's caller is served.
+        caller_rows = self._by_caller[request.caller].rows
+        rows_ahead = caller_rows - request.counted_rows
+        return rows_ahead + min(rows - rows_ahead, (len(self._by_caller) - 1) * caller_rows)

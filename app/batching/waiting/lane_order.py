@@ -1,9 +1,10 @@
 """The order of a model's lanes: the most urgent one that may be due, and those that are known not to be due yet.
 
-Both are heaps. Entries are corrected only when they come up: a lane's valid entry is `lane.place`, any other of it is
-out of date. A lane becomes more urgent only by a new request, which makes a new entry; it becomes less urgent when
-requests leave, and then its entry is too early at most. So each request and each batch costs O(log n) of n lanes, and
-a lane that is not due is planned again only when its time has come or a request was added. No I/O, no clock.
+Both orders are heaps. Entries are corrected only when they come up: a lane's valid entry is `lane.place`, its other
+entries are out of date. A lane becomes more urgent only by a new request, which makes a new entry. It becomes less
+urgent when requests leave; then its entry stands too early, never too late. So each request and each batch costs O(log
+n) of n lanes, and a lane that is not due is planned again only when its time has come or a request was added. No I/O,
+no clock.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Placed(Protocol):
 
 T = TypeVar("T", bound=Placed)
 
-#: An entry: the scheduling key, or the time when the lane is due; the time since when it waits; the numbers of the lane
-#: and of the entry; and the lane.
+#: An entry: the scheduling key, or the time when the lane is due; the time since when the lane waits; the lane's
+#: number; the entry's number; and the lane.
 Entry = tuple[float, float, int, int, T]
 
 _serial = count()
@@ -97,7 +98,7 @@ class LaneOrder(Generic[T]):
         return None
 
     def next_asleep(self) -> Entry[T] | None:
-        """The lane that is due next of those that are not due."""
+        """The lane that is due next, of the lanes that are not due yet."""
         asleep = self._asleep
         while asleep and asleep[0][-1].place is not asleep[0]:
             heappop(asleep)

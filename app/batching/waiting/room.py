@@ -5,18 +5,18 @@ Rules (test_room.py, tests/laws/test_room.py)
   requests beside one large request have `max_rows` rows and `max_bytes` bytes at most, and the rules below hold for
   both.
 - A request that is larger than the free room of its model is accepted while less than half of that room is taken, and
-  takes half of it. So there is one such request at a time, light traffic never keeps it out, and requests that come
+  takes half of it. So there is one such request at a time, and light traffic never keeps it out. Requests that come
   meanwhile are computed between its parts, and find room in the other half.
 - Half of the queue is kept for the models that are served, for each by its weight; the other half is for all. So a
   model that has fewer rows waiting than are kept for it is never rejected for lack of room, whatever other models do.
 - Where one model is served, nothing is kept: it may fill the queue.
 - While a request waits, bulk requests may use half of the queue at most; an empty queue takes one of any size.
-- With fairness among callers a caller may have as many rows waiting as are free. So there is always about as much room
-  left as any caller has, and a caller without waiting requests finds room, however much others send. A request that is
-  larger than the room takes a quarter of it, not half, which is all that its caller may have; a step takes no more,
-  either. So other requests of the same caller find room beside it.
+- With fairness among callers a caller may have as many rows waiting as are free. So the free room is always about as
+  large as the room of any caller, and a caller without waiting requests finds room, however much other callers send. A
+  request that is larger than the room takes a quarter of it, not half, since that quarter is all that its caller may
+  have; a step takes no more, either. So further requests of its caller find room beside it.
 - An accepted request is never given up for another one. A step of a larger request that was accepted waits in any case.
-  If it needs more room than is free, it takes half of that, as a large request does, and others find the rest.
+  If it needs more room than is free, it takes half of that, as a large request does; the rest stays free.
 Each question and each change takes the same time however many models there are.
 """
 
@@ -69,17 +69,17 @@ class Room:
 
     def remove_version(self, model: str) -> None:
         """A version that was added is not served any more."""
-        own = self._models.get(model)
-        if own is not None and own.versions:
-            own.versions -= 1
-            if not (own.rows or own.versions):
+        model_room = self._models.get(model)
+        if model_room is not None and model_room.versions:
+            model_room.versions -= 1
+            if not (model_room.rows or model_room.versions):
                 del self._models[model]
             self._share_out()
 
     def serves(self, model: str) -> bool:
         """Whether a version of the model is served."""
-        own = self._models.get(model)
-        return own is not None and own.versions > 0
+        model_room = self._models.get(model)
+        return model_room is not None and model_room.versions > 0
 
     def set_weight(self, model: str, weight: float) -> None:
         """Sets the weight of a model; 0 removes it."""
@@ -89,21 +89,21 @@ class Room:
         self._share_out()
 
     def _share_out(self) -> None:
-        served = {name: self._weights.get(name, 1.0) for name, own in self._models.items() if own.versions}
+        served = {name: self._weights.get(name, 1.0) for name, room in self._models.items() if room.versions}
         rows = self.max_rows // 2 if len(served) > 1 else 0
         all_weights = sum(served.values())
-        for name, own in self._models.items():
-            own.kept = int(rows * served[name] / all_weights) if name in served else 0
-            own.unused = max(0, own.kept - own.rows)
-        self._kept = sum([own.kept for own in self._models.values()])
-        self._unused = sum([own.unused for own in self._models.values()])
+        for name, room in self._models.items():
+            room.kept = int(rows * served[name] / all_weights) if name in served else 0
+            room.unused = max(0, room.kept - room.rows)
+        self._kept = sum([room.kept for room in self._models.values()])
+        self._unused = sum([room.unused for room in self._models.values()])
 
     # --- which requests wait ---
 
     def kept(self, model: str) -> int:
         """The rows that are kept for the model."""
-        own = self._models.get(model)
-        return own.kept if own is not None else 0
+        model_room = self._models.get(model)
+        return model_room.kept if model_room is not None else 0
 
     def needed(self, rows: int, tensor_bytes: int) -> int:
         """The room that a request takes, in rows. `rows` is at least 1."""
@@ -119,19 +119,19 @@ class Room:
             return rows
 
         # 2. The room kept for its model, and the rest of the half for all: a large request may have taken more.
-        own = self._models.get(model)
-        free, most = self._free(own), self.max_rows
+        model_room = self._models.get(model)
+        free, most = self._free(model_room), self.max_rows
         if bulk and self.rows:
             most = self._bulk_rows
             free = min(free, most - self.rows)
 
         # 3. A request that is larger than that takes a share of the room, if others have taken less.
         if rows > free:
-            room = self.max_rows - self._kept + (own.kept if own is not None else 0)
+            room = self.max_rows - self._kept + (model_room.kept if model_room is not None else 0)
             share = _taken_by_a_large_one(room, caller)
             if room - free < share and most == self.max_rows:
                 return share
-            kept = self._unused - (own.unused if own is not None else 0)
+            kept = self._unused - (model_room.unused if model_room is not None else 0)
             others = f", {kept} are kept for other models" if kept else ""
             raise Overloaded(
                 f"The queue is full: {self.rows} of {most} {self._unit} wait{others}, {rows} more do not fit"
@@ -155,8 +155,8 @@ class Room:
             return min(rows, _taken_by_a_large_one(free, caller))
         return rows if rows <= free else _taken_by_a_large_one(free, caller)
 
-    def _free(self, own: _ModelRoom | None) -> int:
-        unused = own.unused if own is not None else 0
+    def _free(self, model_room: _ModelRoom | None) -> int:
+        unused = model_room.unused if model_room is not None else 0
         return unused + max(0, self.max_rows - self.rows - self._unused)
 
     def add(self, model: str, rows: int, caller: str | None = None) -> None:
@@ -165,18 +165,18 @@ class Room:
             self._callers[caller] = self._callers.get(caller, 0) + rows
             if not self._callers[caller]:
                 del self._callers[caller]
-        own = self._models.get(model) or self._models.setdefault(model, _ModelRoom())
-        own.rows += rows
+        model_room = self._models.get(model) or self._models.setdefault(model, _ModelRoom())
+        model_room.rows += rows
         self.rows += rows
-        if own.kept:
-            unused = max(0, own.kept - own.rows)
-            self._unused += unused - own.unused
-            own.unused = unused
-        if not (own.rows or own.versions):
+        if model_room.kept:
+            unused = max(0, model_room.kept - model_room.rows)
+            self._unused += unused - model_room.unused
+            model_room.unused = unused
+        if not (model_room.rows or model_room.versions):
             del self._models[model]
 
     def __repr__(self) -> str:
-        models = ", ".join(f"{name}: {own.rows}, {own.kept} kept" for name, own in self._models.items())
+        models = ", ".join(f"{name}: {room.rows}, {room.kept} kept" for name, room in self._models.items())
         return f"<Room {self.rows}/{self.max_rows} {self._unit} ({models})>"
 
 

@@ -12,13 +12,13 @@ class Supplies:
     """The supplies that have work ready; each is called once.
 
     Args:
-        failed: is told of a supply that raised, which is a bug; the others are called all the same.
+        failed: called if a supply raised, which is a bug; the other supplies are called all the same.
 
     Attributes:
-        waiting: those that are to be called.
+        waiting: the supplies that are to be called.
         asking: whether supplies are being called.
-        alone: whether the supply that is being called is the only one. Then its work may be computed at once; whoever
-            does so makes this false, as no further call is computed in this turn of the loop.
+        alone: whether the supply that is being called is the only one. Then its work may be computed at once; `Steps`
+            then sets this to false, as no further call is computed in this turn of the loop.
     """
 
     __slots__ = ("_failed", "alone", "asking", "waiting")
@@ -29,7 +29,7 @@ class Supplies:
         self.asking = self.alone = False
 
     def ask(self, queued: Callable[[], bool]) -> bool:
-        """Calls all supplies, and those that these add, until a request waits in the queue or was computed at once.
+        """Calls all supplies, and further ones that these add, until a request is queued or was computed at once.
 
         Args:
             queued: whether a request waits in the queue.

@@ -1,10 +1,10 @@
 """The waiting work: the seconds of the calls of all lanes, by how urgent the lanes are. No I/O, no clock.
 
-A lane counts with all its calls at the key of its most urgent request, and with the rows that will have come to it
-until it is served: while the calls in flight and those of more urgent lanes are made. Work is summed by keys
-(prefix_sums.py), which are rounded to milliseconds, so a question costs the same however many lanes there are. Lanes
-that changed are counted anew when the work is asked for, and one by one if they become many; so neither a request nor a
-question pays for more than a few of them.
+A lane counts with all its calls at the key of its most urgent request. Its rows are counted as they will be when it is
+served: with the rows that come while the calls in flight and the calls of more urgent lanes are made. Work is summed by
+keys (prefix_sums.py), which are rounded to milliseconds, so a query costs the same however many lanes there are. Lanes
+that changed are counted anew by the next query, or one by one once they are many; so neither a request nor a query
+counts more than a few lanes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.batching.waiting.prefix_sums import PrefixSums
 
 _PER_S = 1024
 
-#: At most this many changed lanes are left to be counted by the next question. Chosen.
+#: At most this many changed lanes are left to be counted by the next query. Chosen.
 _MAX_CHANGED = 8
 
 
@@ -107,9 +107,9 @@ class WaitingWork:
         self._set(lane, (place, call_seconds(lane, lane.call_rows, wait_s, self._most_rows(lane))))
 
     def _seconds_before(self, place: int, lane: Lane) -> float:
-        """The seconds at all lower places, without those of the lane."""
-        own_place, own = lane.counted
-        return max(0.0, self._seconds.before(place) - (own.seconds if own_place < place else 0.0))
+        """The seconds at all lower places, without the lane's seconds."""
+        lane_place, lane_calls = lane.counted
+        return max(0.0, self._seconds.before(place) - (lane_calls.seconds if lane_place < place else 0.0))
 
     def _set(self, lane: Lane, counted: tuple[int, CallSeconds]) -> None:
         (old_place, old), (place, now) = lane.counted, counted
@@ -124,9 +124,9 @@ class WaitingWork:
         self._add(lane.key.model, now.seconds - old.seconds, now.variance - old.variance)
 
     def _add(self, model: str, seconds: float, variance: float) -> None:
-        total, own = self._total, self._models.get(model, CallSeconds())
+        total, of_model = self._total, self._models.get(model, CallSeconds())
         self._total = CallSeconds(total.seconds + seconds, total.variance + variance)
-        self._models[model] = CallSeconds(own.seconds + seconds, own.variance + variance)
+        self._models[model] = CallSeconds(of_model.seconds + seconds, of_model.variance + variance)
 
 
 def _place(key_s: float) -> int:

@@ -149,7 +149,7 @@ class Numbering:
                 0,
                 len(fold.operations),
                 text.shared,
-                text.children or ", ".join(inputs),  # of a chain there are no others
+                text.children or ", ".join(inputs),  # a chain has no other nodes
                 text.types or "types",
             ),
             tuple([fold.plan_of(each, kept) for each in fold.operations]),

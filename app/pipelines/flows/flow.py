@@ -4,9 +4,9 @@ All code here runs on the event loop, in calls of replies: a step has no task an
 
 Rules
 1. A flow keeps the models that it began with (binding.py).
-2. Admission judges a flow once, at its first steps. Later steps are always queued, behind the first steps of requests
-   that have come by then, so that they share calls, and before requests that come afterwards (measured: images of mixed
-   sizes had 4 rows in a call of the net, and now have 64).
+2. Admission judges a flow once, at its first steps. Later steps are always queued: behind the first steps of requests
+   that have come by then, to share calls with them, and before requests that come afterwards. Measured: images of mixed
+   sizes had 4 rows in a call of the net before this rule, and have 64 with it.
 3. A flow is answered once. When it is answered, has failed or is cancelled, all its steps are cancelled.
 4. Tensors are passed on as they are, if all rows go the same way.
 """
@@ -190,8 +190,8 @@ class Flow:
         fold.begun_s = self._binding.clock()
         entered_s = self._arrival_s + self._records.compute_s
         try:
-            own = self._binding.folds[step.number]
-            own.begin(fold, start, nodes, pending, entered_s=entered_s, priority=request.priority)
+            step_fold = self._binding.folds[step.number]
+            step_fold.begin(fold, start, nodes, pending, entered_s=entered_s, priority=request.priority)
         except ServingError as error:
             self._records.failed(step)
             raise _at(step, error) from None
@@ -409,8 +409,8 @@ class Flow:
         answered_s = timing.queue_s + timing.compute_s
         seconds = answered_s if outcome == "answered" else binding.clock() - self._arrival_s
         steps = self._records.ended(binding.plan.steps, self._values) if self._admitted else []
-        whose = binding.name, binding.version, binding.plan.signature.name
-        return PipelineEnded(*whose, outcome, rows, seconds, overhead_s, timing, steps, self.requests)
+        identity = binding.name, binding.version, binding.plan.signature.name
+        return PipelineEnded(*identity, outcome, rows, seconds, overhead_s, timing, steps, self.requests)
 
 
 class StepReply:

@@ -163,15 +163,15 @@ class JointFlow(Flow):
         Args:
             handle: of the first members' part of the step.
         """
-        own = {step.number: self._handles.pop(step.number)}
-        return self._cut((0, number, len(self.members)), ({step.number: handle}, own))
+        step_handle = {step.number: self._handles.pop(step.number)}
+        return self._cut((0, number, len(self.members)), ({step.number: handle}, step_handle))
 
     def _cut(self, bounds: Sequence[int], handles: Sequence[dict[int, RequestHandle]] = ()) -> list[Flow]:
         """Flows for the members between neighbouring bounds; this flow is over."""
         ends = [0, *accumulate([member.rows for member in self.members])]
         parts = [self._slice(first, last, ends) for first, last in pairwise(bounds)]
-        for part, own in zip(parts, handles, strict=False):
-            part._handles = own
+        for part, step_handle in zip(parts, handles, strict=False):
+            part._handles = step_handle
         self.over, self.members = True, ()
         super()._let_go()
         self._binding.end_flow()

@@ -1,6 +1,6 @@
-"""The requests that go through a pipeline as one flow, and their replies.
+"""Members: the requests that go through a pipeline as one flow, and their replies.
 
-Each keeps its own reply and its own rows: what becomes of one of them harms no other.
+A member keeps its own reply and rows: an error or a cancellation of one member harms no other.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from app.core.reply import Answer, CoalescedReply, Reply
 
 
 class HasMembers(Protocol):
-    """A flow."""
+    """A flow, as its members call it."""
 
     def member_left(self) -> None:
-        """One of its members waits no more."""
+        """Called when a member was cancelled."""
 
 
 class Member:
-    """One request of a flow: its reply, and for its caller the way to cancel it.
+    """One request of a flow: its reply, and the handle by which its caller cancels it.
 
     Attributes:
-        rows: how many it has.
-        flow: that it is in; None before that begins.
+        rows: the number of its rows.
+        flow: the flow that it is in; None before that flow begins.
     """
 
     __slots__ = ("_cancelled", "_reply", "flow", "rows")
@@ -36,14 +36,14 @@ class Member:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Gives up the answer: what is not being computed yet never will be for it."""
+        """Gives up the answer: no further step is computed for it."""
         if not self._cancelled:
             self._cancelled = True
             if self.flow is not None:
                 self.flow.member_left()
 
     def done(self) -> bool:
-        """Whether nobody waits for its answer: it was answered or cancelled."""
+        """Whether it was answered or cancelled."""
         return self._cancelled or self._reply.done()
 
     def set_result(self, answer: Answer, /) -> None:
@@ -80,7 +80,7 @@ class JoinedMembers(JoinedReply[Any]):
 
 
 class MembersHandle:
-    """Cancels members of what was submitted as one."""
+    """Cancels single members of a joint submission."""
 
     __slots__ = ("_members",)
 

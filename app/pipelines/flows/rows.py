@@ -34,14 +34,14 @@ def union(sets: Sequence[Rows]) -> Rows:
     return known[0] if len(known) == 1 else np.unique(np.concatenate(known))
 
 
-def pick(array: Array, own: Rows, rows: Rows) -> Array:
-    """The given rows of an array that has the rows `own` of the request, which include them."""
-    if own is rows:
+def pick(array: Array, present: Rows, rows: Rows) -> Array:
+    """Rows `rows` of a request, from an array that holds its rows `present`, which include them."""
+    if present is rows:
         return array
-    if own is None:
+    if present is None:
         return array[rows]
     assert rows is not None  # noqa: S101 - fewer are not all
-    return array if own.size == rows.size else array[np.searchsorted(own, rows)]
+    return array if present.size == rows.size else array[np.searchsorted(present, rows)]
 
 
 def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: int, spec: TensorSpec) -> Array:
@@ -58,8 +58,8 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
     wanted = np.arange(count) if rows is None else rows
     left = np.ones(wanted.size, bool)
     joined: Array | None = None
-    for array, own in parts:
-        has, places = _places(own, wanted)
+    for array, present in parts:
+        has, places = _places(present, wanted)
         has &= left
         if not has.any():
             continue
@@ -86,11 +86,11 @@ def join(parts: Sequence[tuple[Array, Rows]], rest: object, rows: Rows, count: i
     return joined
 
 
-def _places(own: Rows, wanted: Array) -> tuple[Array, Array]:
-    """The wanted rows that are in `own` (a mask), and their places there."""
-    if own is None:
+def _places(present: Rows, wanted: Array) -> tuple[Array, Array]:
+    """The wanted rows that are in `present` (a mask), and their places there."""
+    if present is None:
         return np.ones(wanted.size, bool), wanted
-    if not own.size:
+    if not present.size:
         return np.zeros(wanted.size, bool), wanted
-    places = np.minimum(np.searchsorted(own, wanted), own.size - 1)
-    return own[places] == wanted, places
+    places = np.minimum(np.searchsorted(present, wanted), present.size - 1)
+    return present[places] == wanted, places

@@ -56,8 +56,8 @@ class StepRecords:
             computed[number], busy[number] = compute_s, busy_s
         compute_s = max(computed)
         rows = max([each.rows for each in timings.values()], default=0)
-        own = tuple([timings[number] for number in sorted(timings)])
-        return BatchTiming(max(0.0, elapsed_s - compute_s), compute_s, rows, own), max(0.0, elapsed_s - max(busy))
+        ordered = tuple([timings[number] for number in sorted(timings)])
+        return BatchTiming(max(0.0, elapsed_s - compute_s), compute_s, rows, ordered), max(0.0, elapsed_s - max(busy))
 
     def ended(self, steps: Sequence[StepPlan], values: FlowValues) -> list[StepEnded]:
         """The events of the steps that were computed, failed or passed over."""

@@ -104,13 +104,13 @@ class FlowValues:
         # 1. One source, as it is.
         if len(gather.values) == 1:
             (value,) = gather.values
-            array, own = self._arrays[value.number], self._has(value)
-            if array is not None and (gather.rest is None or own is rows):
-                return pick(array, own, rows)
+            array, has_rows = self._arrays[value.number], self._has(value)
+            if array is not None and (gather.rest is None or has_rows is rows):
+                return pick(array, has_rows, rows)
 
         # 2. Several, or a value for the rest.
         arrays = [(self._arrays[value.number], self._has(value)) for value in gather.values]
-        parts = [(array, own) for array, own in arrays if array is not None]
+        parts = [(array, has_rows) for array, has_rows in arrays if array is not None]
         spec = gather.spec
         elements = self._elements(gather) if gather.rest is not None else None
         if elements is not None and spec.shape is not None:
@@ -121,8 +121,8 @@ class FlowValues:
         """The number of elements of a row from a step with `each`, also if no row went to it; None from other steps."""
         for value in gather.values:
             step = None if value.step == INPUT else self._plan.steps[value.step]
-            for own in step.inputs.values() if step is not None and step.each else ():
-                if own.spread and (found := self._spread_elements(own)) is not None:
+            for step_input in step.inputs.values() if step is not None and step.each else ():
+                if step_input.spread and (found := self._spread_elements(step_input)) is not None:
                     return found
         return None
 

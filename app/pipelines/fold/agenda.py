@@ -5,8 +5,8 @@ Rules (test_agenda.py, test_recursion.py)
   ready again.
 - ready_nodes.py chooses among ready nodes: deep nodes first, and a fair order among requests.
 - No node of a request is taken after its cancel. Its number and its rows are free when none of its nodes is in a call.
-- The work for a batch is done over all its nodes at once, whatever their requests: numpy takes them; fold.c ends them,
-  or numpy, where that was not compiled or a node has several parents.
+- The work for a batch is done over all its nodes at once, whatever their requests. numpy takes the nodes. fold.c ends
+  them; where fold.c was not compiled or a node has several parents, numpy does.
 
 The life of a request: `enter` or `add`, with others that arrive together; `begin`; then `take`, its call and `done`
 until `done` names it as complete. A taken node comes back exactly once, by `done` or by `put_back`, together with

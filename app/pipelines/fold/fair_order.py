@@ -3,8 +3,8 @@
 Rules (test_agenda.py)
 - A request has a virtual time, which moves forward by each node taken while not all nodes fit into a call.
 - The common time is the place of the last node taken, or further by an equal part of the call for each request.
-- A request begins at the common time, and none is behind it: unused shares are not saved up. So every request gets its
-  place, however many others arrive, and a new request waits for a part of a call of each other one at most.
+- A request begins at the common time, and none is behind it: unused shares are not saved up. So each request is served,
+  however many requests arrive, and a new request waits for at most a part of a call of each other request.
 
 Batching has the same rules for callers (app/batching/waiting/callers.py), there by seconds.
 """

@@ -1,15 +1,16 @@
 """The costs of calls by request, and the place of a request's next call in the queue. No I/O, no clock.
 
 Rules (test_folding_calls.py)
-- A call stands in the queue at the place of its first request. Before its first call that place is the request's
-  arrival, later by the compute time of earlier steps; afterwards it is the begin of the fold, later by the request's
-  share of the time that passed from call to call.
+- A call stands in the queue at the place of its first request. Before the first call of a request that place is the
+  request's arrival, later by the compute time of earlier steps. Afterwards it is the beginning of the fold, later by
+  the request's share of the time that passed from call to call.
 - So a tree of a thousand calls gives way to requests that came meanwhile, and many such trees give way to requests that
   came _MOST_AHEAD_S before their last call. Compute time alone would not do: between small calls most time passes
   outside of them.
-- A call of large requests alone (deep trees, or trees of many nodes) stands no earlier than the end of the last call:
-  behind requests that came meanwhile, as a further step of a pipeline does. Else a chain, whose calls have one node
-  each, is always the oldest by _MOST_AHEAD_S, and small trees wait that long at each step before and behind the fold.
+- A call of large requests alone (deep trees, or trees of many nodes) stands no earlier than the end of the last call.
+  So it comes behind requests that came meanwhile, as a further step of a pipeline does. Otherwise a chain, whose calls
+  have one node each, would always be the oldest by _MOST_AHEAD_S, and small trees would wait that long at each step
+  before and behind the fold.
 """
 
 from __future__ import annotations
