@@ -19,18 +19,20 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.bench.open_loop.GRACE_S", HANG_S)
 
 
-def load(answer: Answer, rate: float = 200, seconds: float = 0.2, **options: Any) -> tuple[OpenLoopResult, Scripted]:
+def load(
+    answer: Answer, rate: float = 200, seconds: float = 0.2, connections: int = 4, **options: Any
+) -> tuple[OpenLoopResult, Scripted]:
     server = Scripted(answer)
 
     async def main() -> OpenLoopResult:
         async with server as port:
-            return await open_loop(LoadTarget("127.0.0.1", port, 4), [REQUEST], rate, seconds, **options)
+            return await open_loop(LoadTarget("127.0.0.1", port, connections), [REQUEST], rate, seconds, **options)
 
     return run_precisely(main()), server
 
 
 def test_every_arrival_is_sent_and_answered() -> None:
-    result, server = load(always(OK))
+    result, server = load(always(OK), connections=100)  # more than requests: a busy machine holds none back
     assert result.intended == len(list(arrivals(200, 0.2, 0))) == len(server.requests) == len(result.latencies_s)
     assert (result.failed, result.held_back, result.unsent) == (0, 0, 0)
     assert result.latencies_s == sorted(result.latencies_s)
