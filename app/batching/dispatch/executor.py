@@ -193,4 +193,4 @@ class Executor:
             for event in events:
                 self._state.listener(event)
         except Exception:
-            logger.exception("A rejected call could not be counted: %r", batch)
+            logger.exception("Rejected or repeated calls could not be counted: %r", batch)

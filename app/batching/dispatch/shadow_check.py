@@ -118,7 +118,8 @@ def _guilty(sample: Sample, alone: Outputs, agrees: Callable[[Outputs, Outputs],
     # 2. Without the padding of the inner shape.
     padding, own_rows = function.padding, sample.own_rows
     if padding is not None and sample.shape is not None:
-        unpadded, cut = plain(_repeated(sample._replace(shape=None))), padding.cut(_first(expected, own_rows), inputs)
+        unpadded = plain(_repeated(sample._replace(shape=None)))
+        cut = padding.cut(_first(expected, own_rows), sample.inputs)
         if agrees(alone, _first(unpadded, own_rows)) and not agrees(alone, cut):
             return PADDING
     return SHARING

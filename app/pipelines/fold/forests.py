@@ -45,10 +45,8 @@ class Reserved(NamedTuple):
     number: int | None
 
 
-def joined(rules: ForestRules, asked: Sequence[ForestInputs]) -> tuple[Numbers, Numbers | None] | None:
-    """The children and types of all inner nodes of requests; None if an array does not have the form for fold.c."""
-    if not all(_has_form(rules, each) for each in asked):
-        return None
+def joined(asked: Sequence[ForestInputs]) -> tuple[Numbers, Numbers | None]:
+    """The children and types of all inner nodes of requests, whose arrays have the form for fold.c."""
     children = [_chain(each.starts, each.inner) if each.children is None else each.children for each in asked]
     types = None
     if asked[0].types is not None:
@@ -96,7 +94,7 @@ def _chain(starts: int, nodes: int) -> Numbers:
     return np.arange(starts - 1, starts + nodes - 1).reshape(-1, 1)
 
 
-def _has_form(rules: ForestRules, asked: ForestInputs) -> bool:
+def has_form(rules: ForestRules, asked: ForestInputs) -> bool:
     """Whether fold.c takes the arrays: the right form, few enough nodes, and no shared nodes."""
     starts, inner, children, types = asked
     if rules.shared or not 0 < inner <= rules.most_nodes - starts:

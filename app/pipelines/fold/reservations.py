@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.core.errors import ServingError
+from app.core.errors import Overloaded, ServingError
 from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.forest import ForestRules
-from app.pipelines.fold.forests import ForestInputs, Reserved, compile_alone, joined
+from app.pipelines.fold.forests import ForestInputs, Reserved, compile_alone, has_form, joined
 
 
 class Reservations:
@@ -48,7 +48,7 @@ class Reservations:
 
     def _entered(self, asked: Sequence[ForestInputs]) -> Sequence[Reserved] | None:
         """The reservations by fold.c; None, and nothing is reserved, if it was not compiled or declines."""
-        if (form := joined(self._rules, asked)) is None:
+        if not all(has_form(self._rules, each) for each in asked):
             return None
         sizes = [(starts, inner) for starts, inner, *_ in asked]
         try:
@@ -57,7 +57,10 @@ class Reservations:
             return None
         entered = None
         try:
-            entered = self._agenda.enter(sizes, *form, self._slots_array, rows)
+            # The joined arrays are copies: they are made once there is room for the nodes.
+            entered = self._agenda.enter(sizes, *joined(asked), self._slots_array, rows)
+        except Overloaded:
+            return None
         finally:
             if entered is None:
                 self._arena.free(rows)
@@ -67,5 +70,9 @@ class Reservations:
         """The reservation of a request by numpy. Raises as `reserve` says."""
         forest = compile_alone(self._rules, self._slots, asked)
         rows = self._arena.allocate(forest.nodes)
-        number = self._agenda.add(forest, rows) if forest.inner else None
+        try:
+            number = self._agenda.add(forest, rows) if forest.inner else None
+        except ServingError:
+            self._arena.free(rows)
+            raise
         return Reserved(forest.starts, int(forest.depth.max(initial=-1)) + 1, rows, rows[forest.roots], number)

@@ -87,6 +87,11 @@ def test_of_a_call_that_requests_shared_the_variant_is_innocent_though_sharing_h
     shared.function.batchable = False
     assert check(shared) == "sharing"
 
+    # Outputs that are padded with their inputs are cut to the size of the request before they are compared.
+    longer = sample(centred, [[-1, -2]], shape=((4,),))
+    longer.function.padding = ShapePadding({"x": ("n",)}, {"y": ("n",)}, {"x": 0.0})
+    assert check(longer) == "sharing"
+
 
 def test_a_model_whose_equal_calls_differ_says_nothing() -> None:
     random = np.random.default_rng(1)

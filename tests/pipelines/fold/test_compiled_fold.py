@@ -20,7 +20,7 @@ from app.pipelines.fold.agenda import Agenda
 from app.pipelines.fold.arena import Arena
 from app.pipelines.fold.compiled_fold import CompiledFold
 from app.pipelines.fold.forest import Forest, ForestRules
-from app.pipelines.fold.forests import ForestInputs, joined
+from app.pipelines.fold.forests import ForestInputs, has_form, joined
 from tests.pipelines.fold.fold_cores import by_numpy
 from tests.pipelines.fold.test_forests import compiled_or_error, spoilt
 from tests.pipelines.fold.test_recursion import random_forest
@@ -63,11 +63,10 @@ class Both:
 
     def enter(self, asked: Sequence[ForestInputs]) -> None:
         forests = [compiled_or_error(self.rules, self.allowed, each) for each in asked]
-        form = joined(self.rules, asked)
-        assert form is not None
+        assert all(has_form(self.rules, each) for each in asked)
         sizes = [(each.starts, each.inner) for each in asked]
         rows = self.arena.allocate(sum(map(sum, sizes)))
-        entered = self.compiled.enter(sizes, *form, np.array(self.allowed), rows)
+        entered = self.compiled.enter(sizes, *joined(asked), np.array(self.allowed), rows)
         if any(isinstance(each, ServingError) for each in forests):
             assert entered is None
             self.arena.free(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from app.core.errors import InvalidRequest, Overloaded
 from app.pipelines.fold.agenda import Agenda
@@ -48,3 +49,15 @@ def test_where_there_is_no_room_for_all_those_before_get_it() -> None:
     assert isinstance(second, Overloaded)
     assert [len(each.rows) for each in (first, third) if isinstance(each, Reserved)] == [7, 3]
     assert scene.arena.taken == 10
+
+
+def test_a_request_without_a_number_keeps_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.pipelines.fold.agenda.MOST_REQUESTS", 64)
+    for compiled in (True, False):
+        scene = Scene(1000)
+        if not compiled:
+            monkeypatch.setattr(scene.agenda, "_compiled", None)
+        *found, last = [scene.reservations.reserve([asked_tree(2)])[0] for _ in range(65)]
+        assert all(isinstance(each, Reserved) for each in found)
+        assert isinstance(last, Overloaded)
+        assert scene.arena.taken == 64 * 3
