@@ -36,12 +36,16 @@ class DrainTime:
         """End the drain at once: requests without an answer are dropped."""
         self._abandoned.set()
 
-    async def wait(self, drain: Callable[[], Awaitable[None]], left: object) -> bool:
+    async def wait(self, drain: Callable[[], Awaitable[None]] | None, left: object) -> bool:
         """True if `drain` ended in time; a later call gets the result of the first one.
 
-        `left`: its repr tells the log what was not answered.
+        Args:
+            drain: None if there is nothing to drain.
+            left: its repr tells the log what was not answered.
         """
         if self._wait is None:
+            if drain is None:
+                return True
             self._wait = asyncio.create_task(self._drained(drain(), left), name="drain")
         return await asyncio.shield(self._wait)
 

@@ -215,7 +215,7 @@ class Engine:
     async def drain(self) -> bool:
         """Wait until all accepted requests are answered; False if `drain_time` ran out or was abandoned."""
         self.begin_drain()
-        return self._batcher is None or await self.drain_time.wait(self._batcher.drain, self._batcher)
+        return await self.drain_time.wait(self._batcher.drain if self._batcher else None, self._batcher)
 
     async def close(self, drained: bool) -> bool:
         """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""

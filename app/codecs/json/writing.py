@@ -46,7 +46,9 @@ _MOST_LETTERS = 16
 def dumps(document: object) -> bytes:
     """The JSON of a document; arrays and strings in it must come from `jsonable`."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-    return dumps_in_slices(document) if _L in text and _mentions_null(text) else text
+    if _L in text and _mentions_null(text):
+        return orjson.dumps(_spelled_out(document), option=orjson.OPT_SERIALIZE_NUMPY)
+    return text
 
 
 def texts_of_requests(array: Array, rows: Sequence[int], *, flat: bool = False) -> list[bytes] | None:
@@ -141,6 +143,17 @@ def _mentions_null(text: bytes) -> bool:
             return True
         at = text.find(b"l", at + 1)
     return b"null" in text
+
+
+def _spelled_out(value: Any) -> Any:
+    """The document with JSON text in place of arrays and numbers that are not all finite."""
+    if isinstance(value, dict):
+        return {key: _spelled_out(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled_out(each) for each in value]
+    if isinstance(value, np.floating) and not np.isfinite(value):
+        return orjson.Fragment(_word(float(value)))
+    return orjson.Fragment(_numbers(value)) if isinstance(value, np.ndarray) else value
 
 
 def _in_slices(value: Any) -> Any:

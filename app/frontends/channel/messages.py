@@ -11,12 +11,21 @@ import os
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from itertools import count
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import msgpack
 
 from app.config.topics.batching import DEFAULT_MAX_INLINE_MS
-from app.core.events import Event
+from app.core.events import (
+    ConnectionsRejected,
+    CredentialsLoaded,
+    Event,
+    LogLinesDropped,
+    RequestsDenied,
+    RequestsFinished,
+    RequestsRefused,
+    RequestTraced,
+)
 from app.frontends.channel.shared_memory import SharedMemoryReader
 from app.transports.fairness.fair_queue import Share
 from app.transports.fairness.turns import Turns
@@ -61,8 +70,14 @@ class MessageKind(IntEnum):
     WEIGH = 15
 
 
-#: The types of events by name. Frontends tell the engine theirs, which it counts.
-EVENTS: Mapping[str, Callable[..., Event]] = {kind.__name__: kind for kind in get_args(Event)}
+#: The types of events that frontends tell the engine, by name.
+EVENTS: Mapping[str, Callable[..., Event]] = {
+    kind.__name__: kind
+    for kind in (
+        ConnectionsRejected, CredentialsLoaded, LogLinesDropped, RequestsDenied, RequestsFinished, RequestsRefused,
+        RequestTraced,
+    )
+}  # fmt: skip
 
 #: Chosen: requests are coalesced if calls take less, since their rows can wait so long for each other without notice.
 QUICK_S = DEFAULT_MAX_INLINE_MS / 1e3

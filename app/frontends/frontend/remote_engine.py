@@ -140,7 +140,7 @@ class RemoteEngine:
     async def drain(self, time: DrainTime) -> bool:
         """Wait until the engine has answered everything. False if there is no time left."""
         self.begin_drain()
-        return self._connection is None or await time.wait(self._connection.idle, self._connection)
+        return await time.wait(self._connection.idle if self._connection else None, self._connection)
 
     async def close(self) -> None:
         if self._keeping is not None:

@@ -161,8 +161,8 @@ class RowIndependence:
         """The signatures with the verdicts of settings, graph and earlier calls; before the first call."""
         writing = [name for name, signature in signatures.items() if signature.writes]
         with self._lock:
+            self._loaded.update(signatures)  # before any is watched: `disproved` walks over them without the lock
             for name, signature in signatures.items():
-                self._loaded[name] = signature
                 if signature.shares_calls:
                     self._known[name] = self._by_graph(signature)
                     if writing and self._setting(name) != "assume":

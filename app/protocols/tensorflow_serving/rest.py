@@ -175,7 +175,9 @@ class TensorFlowRest(HttpApi):
         head = exchange.head
         parsed: _ComputeHead = head.parsed or self._parse(head)
         if not parsed.predict:
-            return self._classify_or_regress(parsed, exchange, memoryview(body), process or ReadHere())
+            return self._classify_or_regress(
+                parsed, exchange, memoryview(body) if process else body, process or ReadHere()
+            )
         body_format = parsed.formats.request
         read_body = body_format.read if process is None else partial(read_in_process, process, body_format)
         return self._predict(parsed, exchange, body, read_body)
@@ -249,10 +251,12 @@ class TensorFlowRest(HttpApi):
             write = partial(_write_ragged_rows, signature)
 
         def reply(response: InferenceResponse) -> Sendable | ReplyLater:
-            if not takes_long(response.outputs):
+            def made() -> Sendable:
                 return HttpReply(write(response, by_row), content_type=kind)
-            text = formats.reply is JSON.reply
-            return written(response.outputs, lambda: HttpReply(write(response, by_row), content_type=kind), text=text)
+
+            if not takes_long(response.outputs):
+                return made()
+            return ReplyLater(asyncio.to_thread(made), response.outputs, text=formats.reply is JSON.reply)
 
         return Computation(model, request, reply)
 

@@ -68,7 +68,7 @@ def messages_of(count: int, starts: Sequence[bytes], outputs: Sequence[Buffer]) 
     parts = []
     for start, numbers in zip(starts, outputs, strict=True):
         step = len(numbers) // count
-        parts.append([start + numbers[first : first + step] for first in range(0, step * count, step)])
+        parts.append([start + numbers[step * number : step * (number + 1)] for number in range(count)])
     return parts[0] if len(parts) == 1 else [b"".join(each) for each in zip(*parts, strict=True)]
 
 

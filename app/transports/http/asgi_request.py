@@ -114,9 +114,11 @@ class AsgiRequest:
         """Writes `100 Continue`."""
         raise NotImplementedError
 
+    def wanted(self) -> None:
+        """The application waits for more of the body."""
+
     def taken(self) -> None:
         """The application has taken the body that came, and more is to come."""
-        raise NotImplementedError
 
     async def writable(self, status: int) -> None:
         """Returns when more of the response may be written. `status`: of a response that is about to begin, or 0."""
@@ -229,7 +231,10 @@ class AsgiRequest:
             self.expects = False
             self.send_continue()
         while not (self._untold or self.answered or self.left):
-            await self.news()
+            self._news.clear()
+            if self.more_comes:
+                self.wanted()  # more may come before this returns
+            await self._news.wait()
         if self.left or self.answered:
             return {"type": "http.disconnect"}
         self._untold = False

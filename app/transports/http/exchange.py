@@ -69,7 +69,7 @@ class Exchange:
 class AsgiExchange(Exchange):
     """A request that arrives by ASGI. `reserved`: bytes for its inflated body and its long reply."""
 
-    __slots__ = ("client", "port", "receive", "reserved")
+    __slots__ = ("client", "receive", "reserved")
 
     def __init__(self, scope: Scope, receive: Receive, started_s: float) -> None:
         query: bytes = scope.get("query_string", b"")
@@ -79,7 +79,6 @@ class AsgiExchange(Exchange):
         self.reserved = 0.0
         #: The address and the port that the request comes from; '' and 0 if they are not known.
         self.client: tuple[str, int] = tuple(scope.get("client") or ("", 0))
-        #: The server's own, 0 if it is not known.
 
     @property
     def address(self) -> str:

@@ -223,7 +223,7 @@ class Http1AsgiRequest(AsgiRequest):
     def send_continue(self) -> None:
         self._connection.write([CONTINUE])
 
-    def taken(self) -> None:
+    def wanted(self) -> None:
         self._connection.arrival.expect()
         if self._held:
             self._held = False
@@ -274,7 +274,7 @@ class Http1AsgiRequest(AsgiRequest):
         elif self._framing.complete:
             self._connection.next_request()
         else:  # the rest of the body is read and thrown away
-            self.taken()
+            self.wanted()
 
     def _end(self) -> None:
         """Closes the connection: neither the rest of the body nor a next request is read."""

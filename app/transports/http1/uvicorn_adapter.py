@@ -224,14 +224,15 @@ class DrainingServer(uvicorn.Server):
             names = ", ".join(missing)
             logger.warning("uvicorn %s has no %s; all requests go through ASGI", uvicorn.__version__, names)
         for port in self._ports:
-            for bound in port.sockets:
-                await self._listen(port, bound)
+            await self._listen(port)
 
-    async def _listen(self, port: HttpPort, bound: socket) -> None:
+    async def _listen(self, port: HttpPort) -> None:
+        """Listens on all sockets of a port, whose connections share what is kept of heads."""
         make, handshakes = self._protocols_of(port), port.handshakes
-        of_socket = make if handshakes is None else partial(TlsConnection, make, handshakes)
-        loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(of_socket, sock=bound, backlog=self.config.backlog))
+        of_port = make if handshakes is None else partial(TlsConnection, make, handshakes)
+        for bound in port.sockets:
+            loop = asyncio.get_running_loop()
+            self.servers.append(await loop.create_server(of_port, sock=bound, backlog=self.config.backlog))
 
     def _protocols_of(self, port: HttpPort) -> Callable[[], asyncio.Protocol]:
         """The factory of a port's connections: Ferry's, or uvicorn's if it lacks a name that Ferry's need."""

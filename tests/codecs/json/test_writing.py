@@ -177,6 +177,13 @@ def test_numbers_that_are_not_finite_are_spelled_out_in_slices_too() -> None:
     assert dumps_in_slices(rows) == dumps(rows) == b'[{"a":NaN,"b":[1.0,Infinity]}]'
 
 
+def test_short_documents_are_written_without_letting_another_thread_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the event loop that would wait for whichever thread has taken the GIL."""
+    monkeypatch.setattr(writing.time, "sleep", None)
+    assert dumps([{"a": np.array([1, np.nan], np.float32)}] * 2) == b'[{"a":[1.0,NaN]},{"a":[1.0,NaN]}]'
+    assert dumps(["a", "null" * 2000]) == b'["a","%b"]' % (b"null" * 2000)
+
+
 @pytest.mark.parametrize(("count", "length", "long"), [(1, 3 << 20, True), (70_000, 0, True), (100, 100, False)])
 def test_strings_are_long_by_their_characters_or_their_number(count: int, length: int, long: bool) -> None:
     assert takes_long({"s": string_array([b"x" * length] * count)}) is long

@@ -273,7 +273,7 @@ class IncomingCall(GrpcCall, StreamOwner):
         if not method.counts:
             return
         method.calls.finish(self, self.application.clock())
-        if method.administers:
+        if method.administers and self._task is not None:  # else it was rejected by its head or its message
             method.calls.administered(self)
 
     def __repr__(self) -> str:
