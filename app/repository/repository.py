@@ -223,7 +223,7 @@ class ModelRepository:
             old = self._layout.configs
             self._source = source
             self._unloaded.clear()
-            tasks = self._follow(layout)
+            tasks = await self._follow(layout)
         await self._tasks.finished(tasks)
         await self._finish_changes()
         new = [config.name for config in configs if config.name not in old]
@@ -379,12 +379,12 @@ class ModelRepository:
         except OSError as error:
             self._source_failed(error)
             return {}
-        return self._follow(layout)
+        return await self._follow(layout)
 
-    def _follow(self, layout: DiskLayout) -> Tasks:
+    async def _follow(self, layout: DiskLayout) -> Tasks:
         """Begin the tasks that load and unload by a layout, by model. The caller holds _poll_lock."""
         self._readiness.source_error = ""
-        self._update_layout(self._watch.keep_emptied(layout, self._layout.configs, self._unloaded))
+        await self._update_layout(self._watch.keep_emptied(layout, self._layout.configs, self._unloaded))
         self._scanned = True
         names = sorted((self._layout.configs.keys() | set(self.catalog.names())) - self._layout.unreadable)
         return {name: self._tasks.begin(name) for name in names}
@@ -439,7 +439,7 @@ class ModelRepository:
         self._readiness.source_error = printable(f"Changes of models are not seen: {folder}: {reason}")
         self._report(frozenset({IgnoredFolder(folder, f"{reason}; it is tried again, and what is served stays")}))
 
-    def _update_layout(self, layout: DiskLayout) -> None:
+    async def _update_layout(self, layout: DiskLayout) -> None:
         self._report(layout.ignored)
         self._layout = layout.without(self._unloaded)
         self._set_labels({name: config.labels for name, config in layout.configs.items() if config.labels})
@@ -449,7 +449,7 @@ class ModelRepository:
         for name in self.overrides.keys() - known - set(self._loads):  # a later model of this name is another one
             del self.overrides[name]
         unknown = {layout.configs[name].base_path for name in layout.unreadable if name in layout.configs}
-        self._intake.forget_others({path for paths in layout.models.values() for path in paths.values()}, unknown)
+        await self._intake.forget_others({path for paths in layout.models.values() for path in paths.values()}, unknown)
 
     def _set_labels(self, labels: Mapping[str, Mapping[str, int]]) -> None:
         before, self.catalog.labels = self.catalog.labels, labels

@@ -74,12 +74,13 @@ class Intake:
         """Note the files of a folder, which rest from now on."""
         self._since(folder, files)
 
-    def forget_others(self, folders: Collection[Path], unknown: Collection[Path]) -> None:
+    async def forget_others(self, folders: Collection[Path], unknown: Collection[Path]) -> None:
         """Forget all folders but these. Folders below `unknown`, the models with unknown versions, are kept, too."""
         for folder in self._seen.keys() - folders:
             if folder.parent not in unknown:
                 del self._seen[folder]
                 self._retries.forget(folder)
+                await self._copies.forget(folder)
 
     async def held(self, folder: Path, files: VersionFiles, copying: Callable[[str], None] = _ignore) -> Held | None:
         """The reason why the version in `folder` may not be loaded now; None if it may. Never raises for the storage.
@@ -115,6 +116,7 @@ class Intake:
         return old or self._clock() - seen.since_s >= self._settle_s
 
     async def _examine(self, folder: Path, copying: Callable[[str], None]) -> Held | None:
+        await self._copies.forget(folder)  # of earlier files, whose load found no memory
         try:
             examined = await self._storage.call(examine, folder, self._missing_part)
             if examined.slow:

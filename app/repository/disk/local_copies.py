@@ -61,12 +61,15 @@ class LocalCopies:
         with suppress(OSError):  # there is no temporary folder: `make` reports it
             await asyncio.to_thread(delete_leftovers, self._base_folder())
 
+    async def forget(self, version: Path) -> None:
+        """Delete the copy that no load has taken: the files of the version changed, or have gone."""
+        await self._delete(self._made.pop(version, None))
+
     async def make(self, version: Path) -> None:
-        """Copy a version for its next load.
+        """Copy a version, which has no copy, for its next load.
 
         Raises OSError: the storage failed; NoRoom.
         """
-        await self._delete(self._made.pop(version, None))
         async with self._beginning:
             if self._folder is None:
                 self._folder = await asyncio.to_thread(_OwnFolder, self._base_folder())

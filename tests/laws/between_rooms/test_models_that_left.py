@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from app.core.errors import FilesUnreadable
 from app.core.interfaces import LoadOverrides
+from app.repository.disk import examination
 from app.repository.memory.load_room import LoadRoom
 from app.repository.repository import ModelRepository
 from tests.laws.between_rooms.composed import places
@@ -57,7 +61,14 @@ def known(models: ModelRepository, names: Collection[str]) -> dict[str, list[str
     }
 
 
-def test_of_models_that_have_left_nothing_is_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waiting_s", [0.0, 0.1], ids=["fast storage", "slow storage"])
+def test_of_models_that_have_left_nothing_is_known(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, waiting_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storage is slow to read again: versions are copied, and the copy of one that finds no memory stays for a time."""
+    monkeypatch.setattr(examination, "seconds_waiting", lambda _: waiting_s)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary := tmp_path_factory.mktemp("temporary")))
+
     async def main() -> None:
         room = LoadRoom(4, lambda: 100.0 * _MB, lambda: 512.0 * _MB)
         models = repository(tmp_path, Loader(), room=room, missing_part=missing_part)
@@ -78,6 +89,7 @@ def test_of_models_that_have_left_nothing_is_known(tmp_path: Path) -> None:
             await asyncio.gather(*models._reconciler._unloading)
         assert known(models, NAMES) == {}
         assert models.names() == ["stays"]
+        assert [path for path in temporary.glob("*/*/*/*") if path.is_dir()] == [], "copies"
         await models.close()
 
     asyncio.run(main())

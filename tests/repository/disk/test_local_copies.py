@@ -16,6 +16,7 @@ from app.core.versions import ProblemKind
 from app.repository.disk import examination
 from app.repository.disk.local_copies import LocalCopies, NoRoom, copy_version, delete_leftovers
 from app.repository.disk.storage import StorageProcesses
+from app.repository.memory.load_room import LoadRoom
 from app.repository.repository import ModelRepository
 from tests.repository.disk.test_retries import Time
 from tests.repository.fakes import BROKEN, FakeLoader, StorageThread, add, repository
@@ -92,6 +93,38 @@ def test_a_version_is_loaded_from_its_copy_which_is_deleted_then(
         ]
 
     play(tmp_path, steps)
+
+
+def test_a_copy_of_earlier_files_is_not_loaded(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first load found no memory, so its copy waited; then the files changed, and the storage became quick."""
+    left = [0.0]
+
+    async def run() -> None:
+        load, clock, storage = Loader(), Time(), StorageThread()
+        models = repository(
+            tmp_path / "models",
+            load,
+            clock=clock,
+            storage=storage,
+            copies=LocalCopies(storage, base),
+            room=LoadRoom(1, lambda: left[0], lambda: 512.0 * 2**20),
+        )
+        version = add(tmp_path / "models", "m", 1)
+        await models.poll_once()
+        assert load.calls == []
+        assert copied(base) == {"m/1/saved_model.pb"}
+
+        monkeypatch.setattr(examination, "seconds_waiting", lambda _: 0.0)
+        left[0] = 1e9
+        add(tmp_path / "models", "m", 1, b"changed")
+        await models.poll_once()
+        clock.now_s += 60.0
+        await models.poll_once()
+        assert [path for path, _ in load.found] == [version]
+        assert copied(base) == set()
+        await models.close()
+
+    asyncio.run(run())
 
 
 def test_a_copy_whose_assets_are_in_use_is_there_until_its_model_has_closed(tmp_path: Path, base: Path) -> None:
