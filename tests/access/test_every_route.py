@@ -514,6 +514,7 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
     tmp_path: Path, frontends: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     audit = tmp_path.parent / f"{tmp_path.name}-audit.jsonl"
+    path = "/inference.GRPCInferenceService/RepositoryModelUnload"
     caplog.set_level(logging.INFO)
 
     async def scenario(running: Live) -> None:
@@ -528,14 +529,14 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
         await running.http.patch("/v1/models/m/batching", json={"max_batch_size": 2}, headers=bearer(KEY))
         await running.http.post("/v2/repository/models/nope/load", headers=bearer(KEY))
         unload = _named(message_class("inference.RepositoryModelUnloadRequest"), "m")
-        path = "/inference.GRPCInferenceService/RepositoryModelUnload"
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", WRONG)])
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", KEY)])
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", OTHER)])
+        await grpc_failure(running, path, False, unload, [("x-api-key", WRONG)])
         await grpc_failure(running, path, False, unload, [("x-api-key", KEY)])
         await grpc_failure(running, MODEL_INFER, False, infer_message(), [("x-api-key", EXPIRED)])
         page = (await running.http.get("/metrics", headers=bearer(KEY))).text
-        assert 'ferry_denied_requests_total{reason="unknown"} 3.0' in page
+        assert 'ferry_denied_requests_total{reason="unknown"} 4.0' in page
         assert 'ferry_denied_requests_total{reason="missing"} 2.0' in page
         assert 'ferry_denied_requests_total{reason="expired"} 3.0' in page
         health = (await running.http.get("/health", headers=bearer(KEY))).text
@@ -566,6 +567,7 @@ def test_logs_and_metrics_name_callers_and_show_no_secret(
         ("unknown", None), ("missing", None), ("expired", "gone"), ("not_allowed", "other")
     }  # fmt: skip
     assert f"gRPC {MODEL_INFER}" in {each["path"] for each in denied if each["outcome"] == "not_allowed"}
+    assert f"gRPC {path}" in {each["path"] for each in denied if each["outcome"] == "unknown"}
     assert all("127.0.0.1" in each["client"] for each in denied)
 
 

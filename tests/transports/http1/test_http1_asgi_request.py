@@ -300,6 +300,34 @@ def test_a_client_that_goes_while_its_body_waits_for_a_turn_leaves_nothing_behin
     run_in_fake_time(main())
 
 
+def test_a_body_that_is_long_is_read_on_when_the_application_waits_for_it_and_not_before() -> None:
+    """A client that sends during the computation is not read, and not cut for its pace either."""
+    part = b"%x\r\n%b\r\n" % (70_000, b" " * 70_000)
+    computed = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["more_body"]
+        await computed.wait()
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def main() -> None:
+        world = World(True, application=application)
+        await world.hear(request("/v1/nothing", part, CHUNKED), 0.1)
+        assert not world.transport.reading
+        await asyncio.sleep(3600.0)
+        assert not world.transport.reading
+        assert not world.transport.closed
+        computed.set()
+        await until(lambda: world.transport.reading)
+        await world.hear(part, 0.1, b"0\r\n\r\n", 0.1)
+        assert [status for status, _, _ in world.replies()] == [200]
+
+    run_in_fake_time(main())
+
+
 def test_a_body_in_tiny_chunks_comes_whole_and_others_of_its_client_are_answered_meanwhile() -> None:
     came: list[bytes] = []
 

@@ -15,10 +15,10 @@ import uvicorn
 from app.transports.http.connections.connection_limits import ConnectionLimits, Connections
 from app.transports.http.direct.fast_path import FastPath
 from app.transports.http1 import uvicorn_adapter
-from app.transports.http1.uvicorn_adapter import DrainingServer, missing_names
+from app.transports.http1.uvicorn_adapter import DrainingServer, HttpPort, missing_names
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.connection_world import ROW, World, request
-from tests.transports.http1.quiet_server import Drained, server_of
+from tests.transports.http1.quiet_server import Drained, QuietServer, server_of
 
 
 def test_this_version_of_uvicorn_has_what_connections_need() -> None:
@@ -51,6 +51,25 @@ def test_without_what_it_needs_uvicorn_answers_everything(
 
     asyncio.run(main())
     assert "all requests go through ASGI" in caplog.text
+
+
+def test_connections_of_all_sockets_of_a_port_share_what_is_kept_of_heads() -> None:
+    async def main() -> None:
+        world = World(True)
+        fast_path = FastPath(world._find)
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+            connections = Connections(ConnectionLimits(), fast_path.clock)
+            server = QuietServer(world._application, connections, HttpPort([each.dup() for each in sockets], fast_path))
+            serving = asyncio.create_task(server.serve([]))
+            addresses = [each.getsockname() for each in sockets]
+            clients = [stack.enter_context(socket.create_connection(address)) for address in addresses]
+            await until(lambda: len(server.server_state.connections) == len(clients))
+            assert len({id(each._known_heads) for each in server._connections()}) == 1
+            server.should_exit = True
+            await serving
+
+    asyncio.run(main())
 
 
 def test_who_came_after_a_second_signal_counts_as_dropped_too(caplog: pytest.LogCaptureFixture) -> None:
