@@ -59,11 +59,11 @@ class _KeptLines(NamedTuple):
 
 
 class MetricLines:
-    """The lines of the last page of each form."""
+    """The writer of pages of metrics, which keeps the lines of the last page of text and of the last of OpenMetrics."""
 
     def __init__(self) -> None:
-        # By form (is it OpenMetrics?), then by name and labels. Escaping does not change Ferry's names.
-        self._kept: dict[bool, dict[tuple[str, Labels], _KeptLines]] = {False: {}, True: {}}
+        # By "is it OpenMetrics?": the content type, which has the escaping of names, and the lines by name and labels.
+        self._kept: dict[bool, tuple[str, dict[tuple[str, Labels], _KeptLines]]] = {}
 
     def write(
         self, content_type: str, metrics: Iterable[Series | None], others: Collector
@@ -72,19 +72,22 @@ class MetricLines:
 
         Args:
             content_type: a result of `content_type_of`.
-            metrics: their values; None stands where a piece may end.
-            others: further metrics, which are written every time.
+            metrics: the series to write; a piece ends behind each of them, and at each None.
+            others: a collector whose lines are not kept.
         """
         encode, _ = choose_encoder(content_type)
         is_open = content_type.startswith(_OPEN_METRICS)
-        before, kept = self._kept[is_open], dict[tuple[str, Labels], _KeptLines]()
+        of_type, before = self._kept.get(is_open, ("", {}))
+        if of_type != content_type:
+            before = {}
+        kept = dict[tuple[str, Labels], _KeptLines]()
         page = [printable_page(encode(others).removesuffix(_END))]
         for metric in metrics:
             if metric is not None:
                 page.append(_lines(encode, Series(metric.definition, {}, metric.bounds)))
                 yield from _write(encode, metric, before, kept, page)
             yield
-        self._kept[is_open] = kept
+        self._kept[is_open] = content_type, kept
         return b"".join([*page, _END] if is_open else page)
 
 

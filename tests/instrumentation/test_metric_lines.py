@@ -96,13 +96,21 @@ def test_the_page_is_what_prometheus_client_writes() -> None:
     assert page.count("# EOF\n") == 1
 
 
+@pytest.mark.parametrize("kind", ["text/plain; version=1.0.0", "application/openmetrics-text; version=1.0.0"])
+def test_lines_are_kept_for_the_same_escaping_of_names_alone(kind: str) -> None:
+    world = World()
+    for escaping in ("underscores", "dots", "underscores", "values", "allow-utf-8"):
+        accepted = f"{kind}; escaping={escaping}"
+        assert world.page(accepted) == world.new_page(accepted)
+
+
 def test_what_is_shown_no_more_is_not_kept() -> None:
     world = World()
     world.page()
     world.asked.clear()
     world.seconds.clear()
     world.page()
-    assert list(world.lines._kept[False]) == [("rows", ("a",))]
+    assert list(world.lines._kept[False][1]) == [("rows", ("a",))]
 
 
 def test_a_metric_without_numbers_has_its_head() -> None:

@@ -1,7 +1,7 @@
 """Strings that match a regular expression of a graph.
 
 The maker understands literals, escapes, classes, groups, alternatives and repetitions. Each string that it makes is
-matched against the patterns, so a pattern that it misreads gives no string rather than a wrong one.
+matched against the patterns by the operation that a graph has, in linear time: a misread pattern gives no string.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 _DIGITS = "0123456789"
 _WORD_CHARACTERS = _DIGITS + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
@@ -22,6 +23,9 @@ _EXTRA_COPIES = 3
 
 #: The most characters of a pattern, and of a string. Chosen.
 _MOST_CHARACTERS = 1024
+
+#: The most items that are read to make a string; a group in groups is read anew for each of these. Chosen: some 10 ms.
+_MOST_ITEMS = 10_000
 
 
 class _NotUnderstood(Exception):
@@ -44,11 +48,11 @@ def matching_strings(patterns: Sequence[str], count: int, random: np.random.Gene
 
 
 def matches_all(text: bytes, patterns: Sequence[str]) -> bool:
-    """Whether the text matches all patterns. True if Python cannot read a pattern: graphs have the dialect of RE2."""
+    """Whether the text matches all patterns, as a graph's RegexFullMatch does. False if one of them is no pattern."""
     try:
-        return all(re.fullmatch(pattern.encode(), text) for pattern in patterns)
-    except (re.error, RecursionError, OverflowError):
-        return True  # a call of the model will show
+        return all(tf.strings.regex_full_match(text, pattern).numpy() for pattern in patterns)
+    except tf.errors.InvalidArgumentError:
+        return False
 
 
 class _StringMaker:
@@ -57,6 +61,7 @@ class _StringMaker:
     def __init__(self, pattern: str, random: np.random.Generator) -> None:
         self._left = pattern
         self._random = random
+        self._items = 0
 
     def make(self) -> str:
         text = self._alternatives()
@@ -80,9 +85,9 @@ class _StringMaker:
         return text
 
     def _repeated(self) -> str:
-        """Copies of the next item, as many as its repetition allows. Each copy is made by reading the item again."""
+        """A random number of copies of the next item, at most _EXTRA_COPIES above the least."""
         item_start = self._left
-        self._item()
+        self._item()  # read to find its end, then once for each copy
         least, most = self._repetition()
         item_end = self._left
         made = ""
@@ -93,7 +98,7 @@ class _StringMaker:
         return made
 
     def _repetition(self) -> tuple[int, int]:
-        """The least and the greatest number of copies of the item that was just read; 1 and 1 without a repetition."""
+        """The least and the most copies to make of the item that was just read; 1 and 1 without a repetition."""
         found = re.match(r"(\*|\+|\?|\{(\d+)(,(\d*))?\})\??", self._left)
         if found is None:
             return 1, 1
@@ -105,11 +110,14 @@ class _StringMaker:
 
     def _item(self) -> str:
         """A string for the next group, class, escape, anchor or character."""
+        self._items += 1
+        if self._items > _MOST_ITEMS:
+            raise _NotUnderstood
         first, self._left = self._left[0], self._left[1:]
-        if first == "(":
+        if first == "(":  # also (?:...), (?<name>...) and (?P<name>...)
             self._left = re.sub(r"^\?(:|P?<\w+>)", "", self._left)
             text = self._alternatives()
-            if not self._left.startswith(")") or text.startswith("?"):
+            if not self._left.startswith(")"):
                 raise _NotUnderstood
             self._left = self._left[1:]
             return text
@@ -125,7 +133,7 @@ class _StringMaker:
         return self._one_of(_WORD_CHARACTERS) if first == "." else first
 
     def _class(self) -> str:
-        """The characters of a class, whose opening bracket was read."""
+        """Characters of a class, whose opening bracket was read; of a negated one those of words, space, - and dot."""
         found = re.match(r"(\^?)(\]?(?:\\.|[^\]\\])*)\]", self._left)
         if found is None or found[2].startswith("[:"):
             raise _NotUnderstood
