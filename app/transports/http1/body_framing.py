@@ -1,7 +1,7 @@
 """Where the body of a request ends: by its length, or in chunks (RFC 9112, sections 6.2 and 7.1).
 
 A framing takes the bytes behind a head as they come, and returns the content in them. When the body is complete, `rest`
-has the bytes behind it. Each byte is looked at once, and nothing is kept but the line that is not complete.
+has the bytes behind it. It keeps only an incomplete line, below 8 KiB, and searches that again with each piece fed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import re
 
 _LINE_END = b"\r\n"
 
+#: A size without extensions and leading zeros, with its line end: never that of the last chunk.
 _PLAIN_SIZE = re.compile(rb"([1-9A-Fa-f][0-9A-Fa-f]{0,15})\r\n")
 
-#: A size, and extensions of it, which are ignored: tokens, or quoted strings, without control characters but tabs.
+#: The line before a chunk: a size, and perhaps extensions, which are ignored: any bytes but controls other than tabs.
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+:[\t\x20-\x7e\x80-\xff]*")
 
@@ -32,7 +33,7 @@ class Sized:
 
     Attributes:
         complete: the whole body was fed; then `rest` are the bytes behind it.
-        missing: bytes that are known to come.
+        missing: bytes of the body that were not fed yet; 0 or less once it is complete.
     """
 
     def __init__(self, length: int) -> None:
@@ -52,28 +53,32 @@ class Sized:
 
 
 class Chunked:
-    """A body in chunks, as `Sized`; trailers are read and ignored. `missing`: of the chunk that is read now."""
+    """A chunked body, with the attributes of `Sized`; trailers are checked and dropped.
+
+    missing: bytes that the present chunk lacks, its line end included.
+    """
 
     def __init__(self) -> None:
         self.complete = False
         self.rest = b""
         self._line = b""  # the beginning of a line whose end is missing
-        self.missing = 0  # of the chunk's data and the line end behind it
+        self.missing = 0
         self._last = False  # the chunk of size 0 was read: trailers follow
         self._extension_bytes = 0
         self._trailer_bytes = 0
 
     def feed(self, data: bytes) -> bytes:
-        """The content in `data`. Raises BadFraming: the chunks are none."""
+        """The content in `data`. Raises BadFraming if the bytes fed so far cannot begin a chunked body."""
         if self._line:
             data, self._line = self._line + data, b""
         content: list[bytes] = []
         at = self._read_data(data, 0, content) if self.missing else 0
         while not (self.complete or self.missing):
-            # 1. Chunks that are here as a whole, without extensions.
+            # 1. Whole chunks with plain sizes.
             at = _read_whole_chunks(data, at, content)
 
-            # 2. Any other line, and what there is of the data behind it.
+            # 2. A size with extensions, that of a chunk that is not whole or is the last, or a trailer; then the data
+            #    behind it, as far as they have come.
             end = data.find(_LINE_END, at, at + _MAX_LINE_BYTES)
             if end < 0:
                 self._keep_line(data[at:])
@@ -128,7 +133,7 @@ Framing = Sized | Chunked
 
 
 def _read_whole_chunks(data: bytes, at: int, content: list[bytes]) -> int:
-    """Takes chunks from `at` on; returns where the first stands that is not whole, or unusual."""
+    """Takes whole chunks with plain sizes from `at` on; returns the position of the first line that begins none."""
     size_at = _PLAIN_SIZE.match
     while (size := size_at(data, at)) is not None:
         start = size.end()

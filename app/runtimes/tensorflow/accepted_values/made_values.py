@@ -1,7 +1,7 @@
 """Values made by facts of a graph: encoded images, examples, lines, entries of tables, numbers in strings.
 
 A pool holds values of one form, such as images of one size; the likeliest form comes first. The values of a pool
-differ, since rows that are equal prove nothing.
+differ where the facts allow it, since rows that are equal prove nothing.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from app.runtimes.tensorflow.accepted_values.made_examples import example_of, se
 from app.runtimes.tensorflow.accepted_values.matching_strings import matches_all, matching_strings
 from app.runtimes.tensorflow.accepted_values.value_facts import Decoder, Facts, Part
 
-#: The values of a pool, and the most pools of an input. Chosen: three rows are compared; some values are rejected.
+#: The most strings made for a pool, and the most pools of one `Facts`. Chosen: the row probe compares three rows, and
+#: the model may reject some.
 _VALUES, _MOST_POOLS = 6, 8
 
-#: The most entries of a table that are used. Chosen.
-_MOST_KEYS = 16
+#: The most keys of a table, or whole numbers of a range, that make a pool. Chosen.
+MOST_KEYS = 16
 
 #: Where the graph tells no size: sides of images, elements of raw bytes and pieces of lines, one after the other.
 #: Chosen: models that resize take any side, and small ones are quick.
 _SIDES, _COUNTS, _PIECES = (32, 224, 28, 64), (4, 1, 8, 16, 784, 3072), (3, 2, 1, 4, 8)
 
-#: The form of dates and times.
+#: A date and time; numbers are written over its digits.
 _DATE_TIME = b"2021-03-04T05:06:07"
 
-#: The largest number of elements that is decoded of bytes. Chosen.
+#: The most elements of a raw string or tensor, samples of a sound, and bytes of a string with spans. Chosen.
 _MOST_ELEMENTS = 1 << 20
 
 
 class PoolMaker:
-    """The maker of pools for facts, which makes each pool once."""
+    """Makes the pools of each `Facts`, and keeps them."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self.random = random
@@ -62,7 +63,7 @@ class PoolMaker:
         return self._pools[facts]
 
     def values(self, facts: Facts, shape: tuple[int, ...], number: int = 0) -> Array:
-        """Values of a part, from its pool of this number; small ones if nothing is known."""
+        """Values of `shape` from pool `number` of the facts, or from the last one; small values if there is no pool."""
         pools = self.pools(facts)
         pool = pools[min(number, len(pools) - 1)] if pools else _small(facts.dtype)
         return pool.draw(shape, facts.dtype, self.random)
@@ -74,14 +75,14 @@ class PoolMaker:
             yield Elements(tuple(dict.fromkeys(facts.equal)))
         elif (bounds := facts.range()) is not None:
             low, high = bounds
-            if facts.unequal and high - low < _MOST_KEYS and not np.issubdtype(facts.dtype, np.inexact):
+            if facts.unequal and high - low < MOST_KEYS and not np.issubdtype(facts.dtype, np.inexact):
                 yield Elements(
                     tuple(float(each) for each in range(int(low), int(high) + 1) if each not in facts.unequal)
                 )
             else:
                 yield Range(low, high)
         if facts.keys:
-            yield Elements(tuple(float(key) for key in facts.keys[:_MOST_KEYS]))
+            yield Elements(tuple(float(key) for key in facts.keys[:MOST_KEYS]))
 
     # --- strings ---
 
@@ -93,13 +94,13 @@ class PoolMaker:
             fitting = tuple(dict.fromkeys(value for value in values if matches_all(value, facts.patterns)))
             if fitting:
                 yield Elements(fitting)
-        if keys := tuple(dict.fromkeys(_text(key) for key in facts.keys[:_MOST_KEYS])):
+        if keys := tuple(dict.fromkeys(_text(key) for key in facts.keys[:MOST_KEYS])):
             yield Elements(keys)
         if made := matching_strings(facts.patterns, _VALUES, self.random):
             yield Elements(tuple(made))
 
     def _decoded(self, facts: Facts) -> Iterator[Sequence[bytes]]:
-        """Pools of strings that can be decoded by all decoders, as far as these go together."""
+        """The strings of each pool: for all decoders of one kind in `_MERGED`, else for the likeliest decoder alone."""
         for kind, merge in _MERGED.items():
             parts = [decoder for decoder in facts.decoders if decoder.kind == kind]
             if parts:
@@ -110,7 +111,7 @@ class PoolMaker:
             yield from _MADE[decoders[0].kind](self, decoders[0])
 
     def pool_numbers(self, parts: Sequence[Part]) -> range:
-        """The numbers for which some part has a pool."""
+        """The numbers for which some part has a pool, and 0 in any case."""
         return range(max([1, *(len(self.pools(part.facts)) for part in parts)]))
 
     def inner_values(self, decoder: Decoder) -> Iterator[Array]:
@@ -134,13 +135,14 @@ def _examples(maker: PoolMaker, decoders: Sequence[Decoder]) -> Made:
 
 
 def _spans(maker: PoolMaker, decoders: Sequence[Decoder]) -> Made:
-    """Numbers at fixed places, in a date and time where that is long enough."""
+    """Strings with a number at the place of each decoder, in a date, or a date and time; zeros fill the rest."""
     spans = [(each.options["begin"], each.options["length"], each.parts[0].facts) for each in decoders]
     spans = [span for span in spans if span[0] >= 0 and span[1] > 0]
     end = max((begin + length for begin, length, _ in spans), default=0)
     if not 0 < end <= _MOST_ELEMENTS:
         return
     base = _DATE_TIME if end > 10 else _DATE_TIME[:10]
+    # Spans that end where numbers of a date end: probably the parts of one, so it comes first, uncut.
     if all(span[1] in {2, 4} for span in spans) and not any(base[begin + length : begin + length + 1].isdigit()
                                                              for begin, length, _ in spans):  # fmt: skip
         yield [_filled(maker, base.ljust(end, b"0"), spans) for _ in range(_VALUES)]
@@ -148,13 +150,16 @@ def _spans(maker: PoolMaker, decoders: Sequence[Decoder]) -> Made:
 
 
 def _filled(maker: PoolMaker, base: bytes, spans: Sequence[tuple[int, int, Facts]]) -> bytes:
+    """A copy of `base` with the digits of a number, or a key of a table, in each span (begin, length, facts)."""
     text = bytearray(base)
     for begin, length, facts in spans:
+        # A number that the graph parses is in its range; else four digits are a year, others a month, day or hour.
         number = next((each.parts[0].facts for each in facts.decoders if each.kind == "number"), None)
         if number is not None and maker.pools(number):
             digits = b"%d" % int(maker.values(number, ()).item())
         else:
             digits = b"%d" % (maker.random.integers(1990, 2030) if length == 4 else maker.random.integers(1, 10))
+        # A text that the graph does not parse has a value of its own facts, unless its length is a year's.
         if length != 4 and number is None and maker.pools(facts):
             digits = bytes(maker.values(facts, (1,))[0])
         text[begin : begin + length] = digits.rjust(length, b"0")[-length:]
@@ -166,6 +171,7 @@ def _images(maker: PoolMaker, decoder: Decoder) -> Made:
     wanted = decoder.options.get("channels") or 0
     known = [shape[-3:] for shape in facts.shapes if len(shape) >= 3 and min(shape[-3:-1]) > 0]
     channels = next((shape[-1] for shape in facts.shapes if len(shape) >= 3 and shape[-1] in {1, 3, 4}), 0)
+    # Sizes that the graph reshapes images to come first; if it names no number of channels, colours, then grey.
     for height, width, _ in [*known, *((side, side, 0) for side in _SIDES)]:
         for depth in [wanted or channels] if wanted or channels else [3, 1]:
             shape = height, width, depth
@@ -242,7 +248,7 @@ _MERGED: Mapping[str, Callable[[PoolMaker, Sequence[Decoder]], Made]] = {
     "substr": _spans,
 }
 
-#: The likeliest first, for strings that several nodes decode.
+#: kind of a decoder -> the maker of its strings; where several kinds decode a string, the first here is used.
 _MADE: Mapping[str, Callable[[PoolMaker, Decoder], Made]] = {
     "image": _images,
     "base64": _encoded_by(lambda value, _: base64.urlsafe_b64encode(value).rstrip(b"=")),
