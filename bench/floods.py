@@ -13,7 +13,6 @@ same time. What it is late, the machine is. Exits with 1 if a goal is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from bench.flood_parts.asking import Measured, asked
 from bench.flood_parts.floods import FLOODS
 from bench.flood_parts.sending import Server, flooding
 from bench.support.bare_server import bare_server
+from bench.support.figures import save
 from bench.support.goals import all_met, of_script
 from bench.support.live_server import live_process
 from tests.support.processes import free_port
@@ -119,8 +119,7 @@ def main() -> None:
     floods = chosen(options.floods)
     print(head())
     found = [each for mode in modes for each in measure(mode, floods, options.rounds, options.seconds).values()]
-    if options.json:
-        options.json.write_text(json.dumps(figures_of(found)))
+    save(options.json, figures_of(found))
     sys.exit(not all(map(passes, found)))
 
 

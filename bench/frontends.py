@@ -11,7 +11,6 @@ of the generator, what is left for the server on this machine.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import statistics
@@ -24,8 +23,10 @@ from typing import NamedTuple
 
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
+from bench.support.figures import save
 from bench.support.forms import FORMS
 from bench.support.live_server import live_process
+from bench.support.machine import require
 
 ONE, SEVERAL = "one process", "frontends"
 ENGINE, FRONTEND = "app.frontends.engine.engine_process", "app.frontends.frontend.frontend_process"
@@ -63,8 +64,7 @@ def main() -> None:
     parser.add_argument("--frontends", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file for the figures by round")
     options = parser.parse_args()
-    if not wrk.is_installed():
-        sys.exit("bench.frontends needs wrk (Debian: apt-get install wrk)")
+    require("wrk")
     ensure_models()
     with ExitStack() as stack:
         servers = {
@@ -72,8 +72,7 @@ def main() -> None:
         }
         figures = measure(servers, Load(options.connections, options.seconds), options.rounds)
     print("\n".join(report(figures, options.frontends, options.connections)))
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from bench.gpu_parts.monitor import Monitor, Watched
 from bench.gpu_parts.report import DRY_RUN, Report
 from bench.gpu_parts.turns import Turns
 from bench.support.cache import CACHE, ROOT
+from bench.support.figures import save
 from bench.support.machine import commit, load_average, machine_line, version_of
 
 #: By part, its share of the time. Chosen: throughput has 27 ways in a round for each model.
@@ -94,8 +95,7 @@ def main() -> None:
             rest = sum(SHARES[each] for each in names[number:])
             share_s = (until_s - time.monotonic()) * SHARES[name] / rest
             head["parts"][name] = parts.run(name, _QUICK_S if options.quick else share_s)
-            if options.json:
-                options.json.write_text(json.dumps(head, indent=1))
+            save(options.json, head)
     sys.exit(_summary(head["parts"], head["dry_run"]))
 
 

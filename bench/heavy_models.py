@@ -18,9 +18,7 @@ Predicted, of one core: a server does what the loop does, and reads, queues and 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -30,9 +28,9 @@ from typing import Any
 from bench.models import ensure_models
 from bench.peers.descriptor import Peer, find_peers
 from bench.peers.peer_under_load import PeerUnderLoad
-from bench.support import wrk
 from bench.support.cores import for_server_and_load, on_cores
-from bench.support.machine import machine_line
+from bench.support.figures import save
+from bench.support.machine import machine_line, require
 from bench.support.workloads import WORKLOADS, Workload
 
 #: Those with a goal, and what else is sent to the same model. 16 connections carry an image as JSON.
@@ -49,8 +47,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
     parser.add_argument("--json", type=Path, help="file for the figures by round")
     options = parser.parse_args()
-    if not wrk.is_installed():
-        sys.exit("bench.heavy_models needs wrk (Debian: apt-get install wrk)")
+    require("wrk")
     ensure_models()
     server_cores, load_cores = for_server_and_load()
     print(machine_line())
@@ -64,8 +61,7 @@ def main() -> None:
             print(f"  {workload.name}: Ferry {about(runs)}; loops {about(loops)}")
     for name, values in figures.items():
         print(f"  {name:30} median {statistics.median(values):.2f}  ({min(values):.2f}-{max(values):.2f})")
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
 
 
 Runs = list[dict[str, Any]]

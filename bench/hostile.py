@@ -15,7 +15,6 @@ Exits with 1 if a goal is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from app.config.settings import Settings
 from app.server.client_memory_budget import MEGABYTE
 from bench.overload import Load
 from bench.support.attackers import Damage, Flood, Malformed, SlowConnections, UnendingBodies, attacks
+from bench.support.figures import save
 from bench.support.goals import all_met, goals_table, of_script
 from bench.support.heavy_server import CALLER, HeavyRequests, heavy_server
 from bench.support.live_server import resident_mib
@@ -162,8 +162,7 @@ def main() -> None:
             rounds.append(Round(before or honest.run(options.seconds), during, damages))
     figures = figures_of(rounds)
     print("\n".join([*report(rounds), "", *goals_table(of_script("hostile", figures), measured_only=True)]))
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
     sys.exit(not all_met(of_script("hostile", figures)))
 
 

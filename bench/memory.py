@@ -10,7 +10,6 @@ more than `--most-growth` percent above what it was after the first tenth.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Any
 from bench.models import ensure_models
 from bench.peers.descriptor import find_peers
 from bench.peers.peer_under_load import PeerUnderLoad
-from bench.support import wrk
+from bench.support.figures import save
+from bench.support.machine import require
 from bench.support.workloads import WORKLOADS
 
 #: wrk counts time, not requests: the first run says how long a tenth takes.
@@ -37,8 +37,7 @@ def main() -> None:
     parser.add_argument("--most-growth", type=float, default=5.0, help="percent; exit 1 above")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args()
-    if not wrk.is_installed():
-        sys.exit("bench.memory needs wrk (Debian: apt-get install wrk)")
+    require("wrk")
     ensure_models()
     server = PeerUnderLoad(find_peers()[options.peer], WORKLOADS[options.workload])
     try:
@@ -49,8 +48,7 @@ def main() -> None:
         server.end()
     growth = growth_percent(seen)
     print(f"growth from the first tenth on: {growth:+.1f} % (bound {options.most_growth:g} %)")
-    if options.json:
-        options.json.write_text(json.dumps({"growth_percent": [growth], "rss_mib": seen}))
+    save(options.json, {"growth_percent": [growth], "rss_mib": seen})
     sys.exit(growth > options.most_growth)
 
 

@@ -17,7 +17,6 @@ any other end of a request counts against the p99. Exits with 1 if a goal is mis
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 from app.bench.load_connection import ServerReply
 from app.bench.open_loop import LoadTarget, OpenLoopResult, open_loop, percentile, run_precisely
 from app.bench.rate_search import RateSearch
+from bench.support.figures import save
 from bench.support.goals import all_met, goals_table, of_script
 from bench.support.heavy_server import MANY_CONNECTIONS, HeavyRequests, heavy_server, read_metrics
 from bench.support.live_server import resident_mib
@@ -170,8 +170,7 @@ def main() -> None:
     figures = figures_of(rounds, load.deadline_s, expired)
     results = of_script("overload", figures)
     print("\n".join([*report(rounds), "", *goals_table(results, measured_only=True)]))
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
     sys.exit(not all_met(results))
 
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,9 +30,10 @@ import yaml
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support import wrk
 from bench.support.cores import for_server_and_load, on_cores
+from bench.support.figures import save
 from bench.support.forms import FORMS, Body
 from bench.support.live_server import cpu_seconds, live_process
-from bench.support.machine import machine_line
+from bench.support.machine import machine_line, require
 from tests.support.processes import free_port
 from tests.transports.tls.certificates import Authority, Pair
 
@@ -87,8 +86,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
     parser.add_argument("--json", type=Path, help="file for the ratios by round")
     options = parser.parse_args()
-    if not wrk.is_installed():
-        sys.exit("bench.protection needs wrk (Debian: apt-get install wrk)")
+    require("wrk")
     ensure_models()
     print(machine_line())
     runs = measured(options.rounds, options.seconds)
@@ -103,8 +101,7 @@ def main() -> None:
             f"  {way:8} {statistics.median(run.rate for run in runs[way]):8,.0f} requests/s, of nothing on "
             f"{statistics.median(kept):.2f} ({min(kept):.2f}-{max(kept):.2f}); {cpu_us[way]:.1f} us of CPU a request"
         )
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
 
 
 def measured(rounds: int, seconds: float) -> dict[str, list[Run]]:

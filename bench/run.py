@@ -28,9 +28,8 @@ from bench.peers.descriptor import Peer, find_peers
 from bench.peers.environments import EnvironmentFailed, python_of
 from bench.peers.peer_under_load import VARIANTS, python
 from bench.peers.plan import expected_s
-from bench.support import wrk
 from bench.support.cache import ROOT
-from bench.support.machine import commit, load_average, machine_line, version_of
+from bench.support.machine import commit, load_average, machine_line, require, version_of
 from bench.support.progress import Progress
 from bench.support.scripts import SCRIPTS, Script, run_script
 from bench.support.workloads import WORKLOADS, Workload
@@ -41,8 +40,7 @@ RESULTS = ROOT / "bench" / "results"
 def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("The benchmark was stopped"))  # the peers end with it
-    if not wrk.is_installed():
-        sys.exit("The benchmark needs wrk (Debian: apt-get install wrk)")
+    require("wrk")
     peers = chosen(options.peers, find_peers(), "peers")
     parts = chosen(options.parts, SCRIPTS | WORKLOADS, "parts")
     scripts = [part for part in parts if isinstance(part, Script)]

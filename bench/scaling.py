@@ -11,7 +11,6 @@ behind each balancer. It ends with 1 if a plan is further from the truth than th
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ from app.planning.replica_plan import Demand, ReplicaPlan, plan
 from bench.simulator.arrivals import PATTERNS
 from bench.simulator.balancers import BALANCERS
 from bench.simulator.replicas import ReplicasOutcome, simulate_replicas
+from bench.support.figures import save
 
 #: Bounds of the planned p99, as a multiple of the simulated one, and of the busy share. Chosen: a plan should not
 #: promise what does not come true, and not cost much more than it has to.
@@ -179,8 +179,7 @@ def main() -> None:
     balanced = list(_told(behind_balancers(curve, options.quick, options.seeds)))
     tables = markdown(compared, balanced, curve)
     print(tables)
-    if options.json:
-        options.json.write_text(json.dumps([asdict(each) for each in (*compared, *balanced)], indent=1))
+    save(options.json, [asdict(each) for each in (*compared, *balanced)])
     if options.markdown:
         options.markdown.write_text(tables + "\n")
     sys.exit(0 if all(each.good for each in compared) else 1)

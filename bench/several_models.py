@@ -10,7 +10,6 @@ same round.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -23,8 +22,10 @@ import numpy as np
 
 from bench.models import ensure_models, saved_model
 from bench.support import wrk
+from bench.support.figures import save
 from bench.support.forms import FORMS, Body
 from bench.support.live_server import live_server
+from bench.support.machine import require
 
 _CONNECTIONS = 64
 
@@ -39,15 +40,13 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=100, help="models beside the three; 0 leaves them out")
     parser.add_argument("--json", type=Path, help="file for the figures by round")
     options = parser.parse_args()
-    if not wrk.is_installed():
-        sys.exit("bench.several_models needs wrk (Debian: apt-get install wrk)")
+    require("wrk")
     ensure_models()
     rates = measure(options.rounds, options.seconds, options.many)
     figures = {**rates, **ratios(rates)}
     for name, values in figures.items():
         print(f"  {name:16} median {statistics.median(values):9.2f}  ({min(values):.2f}-{max(values):.2f})")
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
 
 
 def ratios(rates: dict[str, list[float]]) -> dict[str, list[float]]:

@@ -30,7 +30,7 @@ from bench.simulator.arrivals import PATTERNS
 from bench.simulator.bound import most_in_time
 from bench.simulator.peer_policies import PEERS, Setting, settings_of
 from bench.simulator.simulation import Arrival, CallCosts, LinearCosts, Outcome, simulate
-from bench.support.figures import Spread
+from bench.support.figures import Spread, save
 
 SIZES = BatchSizes.powers_of_two(64)
 DEADLINE_S = 0.1
@@ -168,8 +168,7 @@ def main() -> None:
     rows = compare(costs, 0.5 if options.quick else 5.0, options.seeds, options.quick)
     table = markdown(rows, costs, options.seeds)
     print(table)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+    save(options.json, rows)
     if options.markdown:
         options.markdown.write_text(table + "\n")
 

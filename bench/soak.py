@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import ssl
@@ -39,6 +38,7 @@ from app.codecs.protobuf.tensor_protos import decode_tensor
 from bench.memory import growth_percent
 from bench.models import ensure_models, read_samples, saved_model
 from bench.support.cache import ROOT
+from bench.support.figures import save
 from bench.support.forms import FORMS, Array, agrees
 from bench.support.live_server import cpu_seconds, is_ready, resident_mib, started_process
 from tests.support.processes import free_port
@@ -362,8 +362,7 @@ def main() -> None:
     growth = growth_percent([each["rss_mib"] for each in figures])
     more = figures[-1]["descriptors"] - figures[0]["descriptors"]
     print(f"RSS {growth:+.1f} % after the first tenth, {more:+} descriptors, {len(soak.faults)} faults")
-    if options.json:
-        options.json.write_text(json.dumps({"figures": figures, "faults": soak.faults}))
+    save(options.json, {"figures": figures, "faults": soak.faults})
     sys.exit(bool(soak.faults) or growth > 5 or more > 15)
 
 

@@ -15,7 +15,6 @@ call: 5 times as many as by levels through the same server. The event loop takes
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import uvloop
 
 from app.server.memory import keep_freed_memory
 from bench.support.cores import on_cores
+from bench.support.figures import save
 from bench.support.goals import Goal, goals_table, of_script, outcomes, script
 from bench.support.machine import machine_line
 
@@ -62,8 +62,7 @@ def main() -> None:
         figures = uvloop.run(measure(Path(folder), options))
     results = of_script(_NAME, figures)
     print("\n" + "\n".join(goals_table(results, GOALS)))
-    if options.json:
-        options.json.write_text(json.dumps(figures))
+    save(options.json, figures)
     sys.exit(any(outcome.met is False for outcome in outcomes(results, GOALS)))
 
 

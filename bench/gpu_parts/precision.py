@@ -64,8 +64,7 @@ async def _measure_model(run: PartRun, model: str, folder: Path, turns: Turns) -
                 continue
             if operations != DENSE and not run.device.is_gpu:
                 report.not_measured(
-                    f"{model}: {name}",
-                    f"{NO_GPU}, and the kernel of the CPU took longer than the whole part",
+                    f"{model}: {name}", f"{NO_GPU}, and the kernel of the CPU took longer than the whole part"
                 )
                 continue
             call = _in(bare_call(target), tf32=False)

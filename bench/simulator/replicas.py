@@ -145,9 +145,7 @@ class _Callers:
         deadline_s = self._loop.time() + _DEADLINE_S
         try:
             replica.batcher.submit(
-                _KEY,
-                replica.function,
-                PendingRequest(self._inputs, self._rows, reply, self._loop.time(), deadline_s),
+                _KEY, replica.function, PendingRequest(self._inputs, self._rows, reply, self._loop.time(), deadline_s)
             )
         except ServingError:
             self.rejected += 1

@@ -252,11 +252,7 @@ class _Callers:
     """Send each request at its time. `accepted` has the replies of those that were queued."""
 
     def __init__(
-        self,
-        arrivals: Sequence[Arrival],
-        batcher: Batcher,
-        functions: Mapping[float, BatchFunction],
-        deadline_s: float,
+        self, arrivals: Sequence[Arrival], batcher: Batcher, functions: Mapping[float, BatchFunction], deadline_s: float
     ) -> None:
         self.accepted: list[TimedReply] = []
         self._arrivals = arrivals

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import orjson
+
+from app.codecs.protobuf.messages import message_class
 
 Array = np.ndarray[Any, Any]
 
@@ -79,6 +82,16 @@ def _write_raw(name: str, row: Array) -> Body:  # noqa: ARG001 - one of several 
     return Body(row.tobytes(), {"Content-Type": "application/octet-stream"})
 
 
+def _write_grpc(name: str, row: Array) -> Body:
+    """The message of a KServe call for the MLP, framed."""
+    request = message_class("inference.ModelInferRequest")(model_name="mlp", raw_input_contents=[row.tobytes()])
+    request.inputs.add(name=name, datatype=_DATATYPES[row.dtype.name], shape=(1, *row.shape))
+    message = request.SerializeToString()
+    return Body(
+        struct.pack(">?I", False, len(message)) + message, {"Content-Type": "application/grpc", "TE": "trailers"}
+    )
+
+
 def _read_raw(headers: dict[str, str], content: bytes) -> Array:  # noqa: ARG001 - one of several forms
     return np.frombuffer(content, np.float32)
 
@@ -95,6 +108,7 @@ FORMS = {
     "v2-binary": Form(_write_v2_binary, _read_v2_binary),
     "v2-binary-rows": Form(_write_v2_rows, _read_v2_binary),  # several at once
     "raw": Form(_write_raw, _read_raw),
+    "grpc": Form(_write_grpc, _read_nothing),  # read by its length only
     "echo": Form(_write_instances, _read_nothing),
 }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,6 +23,12 @@ def machine_line() -> str:
         *(f"{name} {version_of(name)}" for name in ("tensorflow-cpu", "uvicorn", "numpy")),
     ]
     return ", ".join(parts)
+
+
+def require(*tools: str) -> None:
+    """Exits with a line that names the missing ones of these load generators, wrk and h2load."""
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
+        sys.exit(f"This needs {' and '.join(missing)} (Debian: apt-get install wrk nghttp2-client)")
 
 
 def load_average() -> float:

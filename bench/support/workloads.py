@@ -34,37 +34,16 @@ _ALL = (
         "mlp-traced", "mlp", "json", "x", "scores", "the same, each request with trace headers of its own", traced=True
     ),
     Workload(
-        "carry-json",
-        "thumbnail",
-        "json",
-        "image",
-        "logits",
-        "96x96x3 image as JSON to a model at next to no cost",
-        connections=16,
+        "carry-json", "thumbnail", "json", "image", "logits", "96x96x3 image as JSON, little else", connections=16
     ),
     Workload(
         "image-binary", "mobilenet", "binary", "image", "logits", "MobileNetV2, 96x96x3 image in binary", seconds=3
     ),
     Workload("transformer", "transformer", "json", "tokens", "logits", "4-layer transformer, 64 tokens"),
     Workload(
-        "transformer-mixed",
-        "transformer_mixed",
-        "json",
-        "tokens",
-        "logits",
-        "the same, 4 to 64 tokens",
-        rounds=3,
+        "transformer-mixed", "transformer_mixed", "json", "tokens", "logits", "the same, 4 to 64 tokens", rounds=3
     ),
     Workload("digits", "digits", "json", "image", "probabilities", "8x8 digits as JSON", rounds=3),
-    Workload(
-        "image-json",
-        "mobilenet",
-        "json",
-        "image",
-        "logits",
-        "MobileNetV2, 96x96x3 image as JSON",
-        connections=16,
-        rounds=3,
-    ),
+    Workload("image-json", "mobilenet", "json", "image", "logits", "the same image as JSON", connections=16, rounds=3),
 )
 WORKLOADS = {workload.name: workload for workload in _ALL}

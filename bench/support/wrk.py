@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -93,10 +92,6 @@ class ClosedLoop:
     p90_ms: float
     p99_ms: float
     max_ms: float
-
-
-def is_installed() -> bool:
-    return shutil.which("wrk") is not None
 
 
 def closed_loop(

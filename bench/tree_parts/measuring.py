@@ -66,11 +66,7 @@ def _ways(shared: Served, single: Served) -> dict[str, Way]:
     async def asked(inputs: dict[str, Array]) -> dict[str, Array]:
         return await single.ask("cell", inputs)
 
-    return {
-        FOLD: fold,
-        NODES: lambda tree: by_nodes(asked, tree),
-        LEVELS: lambda tree: by_levels(asked, tree),
-    }
+    return {FOLD: fold, NODES: lambda tree: by_nodes(asked, tree), LEVELS: lambda tree: by_levels(asked, tree)}
 
 
 async def furthest_of(way: Way, sent: Sequence[Tree]) -> float:

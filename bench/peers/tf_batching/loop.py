@@ -17,10 +17,7 @@ def batched(signature: Signature, row: Array) -> Callable[[Any], Any]:
     """Takes and gives a batch; calls at the same time run as one."""
 
     @tf.nondifferentiable_batch_function(
-        num_batch_threads=1,
-        max_batch_size=MAX_BATCH_SIZE,
-        batch_timeout_micros=0,
-        max_enqueued_batches=1000,
+        num_batch_threads=1, max_batch_size=MAX_BATCH_SIZE, batch_timeout_micros=0, max_enqueued_batches=1000
     )
     def run(batch: Any) -> Any:
         return signature.call(**{INPUT: batch})[OUTPUT]
