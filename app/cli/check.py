@@ -25,21 +25,21 @@ def check(  # noqa: PLR0917 - typer makes options of them
         Path,
         typer.Argument(
             metavar="FOLDER",
-            help="A models folder, that of a model or of a version, or a pipeline.yaml.",
+            help="A models folder, the folder of a model or of a version, or a pipeline.yaml.",
             readable=False,
         ),
     ],
     models: Annotated[
         Path | None,
-        typer.Option("--models", metavar="FOLDER", help="Folder of the steps' models. [default: that around FOLDER]"),
+        typer.Option(
+            "--models",
+            metavar="FOLDER",
+            help="Folder of the steps' models. [default: FOLDER, the models folder that holds it, or the setting]",
+        ),
     ] = None,
     model_config_file: Annotated[
         Path | None,
-        typer.Option(
-            "--model-config-file",
-            metavar="FILE",
-            help="ModelServerConfig: which models, versions and labels there are.",
-        ),
+        typer.Option("--model-config-file", metavar="FILE", help="ModelServerConfig: the models, versions and labels."),
     ] = None,
     dot: Annotated[bool, typer.Option("--dot", help="Print the pipelines as a graph for Graphviz.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Look at files only: load no model.")] = False,
@@ -47,12 +47,14 @@ def check(  # noqa: PLR0917 - typer makes options of them
         float, typer.Option("--limit-s", metavar="SECONDS", min=0.001, help="Most seconds to load and call a model.")
     ] = 600.0,
 ) -> None:
-    """Check models and pipelines as a server would, without one, and draw the pipelines.
+    """Check models and pipelines without a server, as a server would, and draw the pipelines.
 
-    Each model is loaded, warmed up and called by the server's own code, in a process of its own: what would end a
-    server ends that process. The lines that a server would log of its signatures are shown. Each fault is a line. The
-    exit code is 0 if nothing is wrong, 1 if something is, 2 if the command itself is.
+    Each model is loaded, warmed up and called by the server's own code, in a child process: what would end a server
+    ends the child. --quick loads none. The lines that a server would log of the model's signatures are shown. Each
+    fault is a line. The exit code is 0 if nothing is wrong, 1 if a model, a pipeline or a file is, 2 if an argument or
+    a setting is.
     """
+    # 1. The findings, by settings of the environment and the file alone: this command has no flag of a setting.
     with one_line_failures(), _warnings() as warnings:
         settings = load_settings({})
         from app.cli.offline_check import check_folder  # noqa: PLC0415 - numpy
@@ -60,6 +62,8 @@ def check(  # noqa: PLR0917 - typer makes options of them
         findings = check_folder(folder, settings, models, model_config_file)
         if not quick:
             findings.load(limit_s)
+
+    # 2. Warnings of the check become notes, beside those of its findings.
     findings.notes += [" ".join(each.getMessage().split()) for each in warnings]
     _print(findings, dot=dot, relative=not folder.is_absolute())
     raise typer.Exit(1 if findings.faults else 0)
@@ -89,7 +93,7 @@ def _content(checked: Checked) -> str:
 
     if not isinstance(checked.content, Plan):
         if not checked.content:
-            return "  no signatures: nothing can call it; tf.saved_model.save(..., signatures=...) gives it some\n"
+            return "  no signatures, so no request can call it; tf.saved_model.save(..., signatures=...) adds some\n"
         signatures = f"signatures: {', '.join(checked.content)} (ferry inspect shows inputs and outputs)"
         return "\n".join(f"  {line}" for line in (signatures, *checked.found)) + "\n"
     lines = [*describe(checked.content).splitlines(), "", *draw(checked.content).splitlines(), "", LEGEND, ""]
@@ -111,7 +115,7 @@ def _tell(text: str, *, err: bool = False) -> None:
 
 @contextmanager
 def _warnings() -> Iterator[list[logging.LogRecord]]:
-    """The warnings that are logged in this context: a server's log would have them, too."""
+    """The records of the logger `app` from WARNING on, while the context lasts; a server would log them, too."""
     collector, logger = BufferingHandler(sys.maxsize), logging.getLogger("app")
     collector.setLevel(logging.WARNING)
     logger.addHandler(collector)

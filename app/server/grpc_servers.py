@@ -37,9 +37,9 @@ _OPERATORS_METHODS = frozenset({*tensorflow_serving.OPERATORS_METHODS, *open_inf
 
 
 class GrpcBackend(ServerHealth, Protocol):
-    """The server of these services: Server, or frontends/frontend/frontend_server.py.
+    """The server in a process, as `GrpcServers` uses it: `Server`, or `FrontendServer` in a frontend.
 
-    access: the rules of access; None if every caller may ask everything.
+    access: which callers may send what; None if every caller may send all.
     """
 
     settings: Settings
@@ -60,10 +60,12 @@ class GrpcServers:
     """The gRPC server of callers, and that of operators if they have a port, from `start` to `stop`.
 
     Args:
-        options: where callers are served. Operators' calls come by `operator_port`, which HTTP listens on.
+        options: address, limits and TLS of the callers' server. That of operators has these limits, but no socket: its
+            calls come by `operator_port`, which HTTP listens on.
     """
 
     def __init__(self, backend: GrpcBackend, options: GrpcOptions) -> None:
+        # 0. Both servers share the options' limits, and report whether the process is ready.
         settings = backend.settings
         warn_of_others(options)
 
@@ -73,16 +75,16 @@ class GrpcServers:
         def server(options: GrpcOptions, services: Sequence[Service]) -> GrpcServer:
             return GrpcServer(options, services, ready, backend.burst)
 
-        # 1. The port of callers: all methods, or all but those of operators, if these have a port of their own.
+        # 1. The callers' server: all methods; without those for operators if `operator_port` is set.
         services = _services(backend)
         for each in services if settings.operator_port else ():
             each.leave_out(_OPERATORS_METHODS)
         self._callers = callers = server(options, services)
         self._options = options
         self.open_connections = callers.open_connections
-        self.begin_grace, self.end_grace = callers.begin_grace, callers.end_grace  # operators' calls end with HTTP
+        self.begin_grace, self.end_grace = callers.begin_grace, callers.end_grace  # HTTP drains operators' connections
 
-        # 2. The port of operators: all methods but inference.
+        # 2. The operators' server: all methods but those of inference.
         self._operators: GrpcServer | None = None
         if settings.operator_port:
             services = _services(backend)
@@ -102,11 +104,11 @@ class GrpcServers:
         return self._callers.port
 
     def on_rest_port(self) -> GrpcOnRestPort | None:
-        """The services for calls that come by the port of REST; None if gRPC has a port of its own."""
+        """The gRPC application, limits and times for the port of REST; None if gRPC has a port of its own."""
         return None if self._options.own_port else _on_http_port(self._callers)
 
     def on_operator_port(self) -> GrpcOnRestPort | None:
-        """The services for calls that come by the port of operators; None without that port."""
+        """The gRPC application, limits and times for the port of operators; None without that port."""
         return None if self._operators is None else _on_http_port(self._operators)
 
     async def start(self, shared: Sequence[socket.socket] = ()) -> None:
@@ -120,7 +122,7 @@ class GrpcServers:
             await self._operators.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Stop all servers, as GrpcServer.stop does."""
+        """Stop both servers; each waits for its calls for `grace_s` seconds at most."""
         await asyncio.gather(*(each.stop(grace_s) for each in (self._callers, self._operators) if each is not None))
 
 
@@ -130,10 +132,12 @@ def _on_http_port(server: GrpcServer) -> GrpcOnRestPort:
 
 def _services(backend: GrpcBackend) -> list[Service]:
     """The services of all protocols, with all of their methods."""
+    # 1. What all protocols share: who administers, the callers, the access log.
     settings = backend.settings
     administration = Administration.of(settings)
-    callers, access = CallerRule.of(settings.fair_callers), AccessLog.of(settings.access_log)
+    callers, access_log = CallerRule.of(settings.fair_callers), AccessLog.of(settings.access_log)
 
+    # 2. What the calls of one protocol share.
     def calls(protocol: str) -> GrpcCalls:
         return GrpcCalls(
             protocol,
@@ -144,9 +148,10 @@ def _services(backend: GrpcBackend) -> list[Service]:
             memory=backend.memory,
             tracing=backend.tracing,
             allowed=backend.access,
-            access=access,
+            access=access_log,
         )
 
+    # 3. The services of each protocol.
     tensorflow = TensorFlowGrpc(
         backend.repository,
         calls(tensorflow_serving.PROTOCOL),
@@ -164,7 +169,7 @@ def _services(backend: GrpcBackend) -> list[Service]:
 
 
 def grpc_options(settings: Settings) -> GrpcOptions:
-    """The options of gRPC that the settings mean. Raises TlsError: the certificate or key cannot be used."""
+    """The options of gRPC that follow from the settings. Raises TlsError: the certificate or key cannot be used."""
     return GrpcOptions(
         settings.host,
         settings.grpc_port,

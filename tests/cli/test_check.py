@@ -121,7 +121,7 @@ def test_the_newest_version_is_checked_and_any_that_is_named(models: Path) -> No
 def test_a_model_without_signatures_is_told(models: Path) -> None:
     tf.saved_model.save(tf.Module(), str(models / "mute" / "1"))
     assert ferry("models/mute").stdout.startswith(
-        "mute version 1: models/mute/1\n  no signatures: nothing can call it;"
+        "mute version 1: models/mute/1\n  no signatures, so no request can call it;"
     )
 
 
