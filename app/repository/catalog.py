@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from app.pipelines.pipeline_model import PipelineModel
 
 
-#: The most models that have ended and are not listed whose statuses are kept, for people to read. Chosen.
+#: The most models that no folder or list names any more and whose statuses are kept, for people to read. Chosen.
 _ENDED_KEPT = 64
 
 
 class Catalog:
     """The servables by model name and version, and the labels of versions by model name.
 
-    ModelRepository and Reconciler write to its attributes. `complete`: the first poll of the disk has ended; before
-    that an unknown model may still appear. `held`: the versions on disk that should be loaded and cannot, or not yet;
-    one that is served from its earlier files may be among them.
+    The attributes are written from outside: by ModelRepository and Reconciler, read_snapshot and OfflineModels.
+
+    complete: the first poll of the disk has ended; before that an unknown model may still appear.
+    held: the versions on disk that should be loaded and cannot, or not yet; one that is served from its earlier files
+        may be among them.
     """
 
     def __init__(self, default_model: str = "") -> None:
@@ -36,18 +38,21 @@ class Catalog:
     def resolve(self, name: str, version: int | None = None, label: str | None = None) -> Model | PipelineModel:
         """The model to call: the newest available version, or the version with this number or label.
 
-        Call it when nothing awaits before the model is called: versions may be swapped in between.
+        Await nothing between this call and the call of the model: a swap in between may unload the model.
 
         Raises:
             InvalidRequest: no version has that label.
             ModelNotFound: no such model or version.
-            ModelNotReady: it is still loading, or failed to load.
+            ModelNotReady: the version is loading, held or failed to load, or the first poll of the disk has not ended.
         """
+        # 1. A label stands for a version.
         if label is not None:
             version = self.labels.get(name, {}).get(label)
             if version is None:
                 self._check_complete()
                 raise InvalidRequest(f"Unrecognized servable version label: {label}")
+
+        # 2. The newest of the versions asked for that can be called.
         servables = self.models.get(name, {})
         if version is not None:
             servables = {version: servables[version]} if version in servables else {}
@@ -57,9 +62,13 @@ class Catalog:
                 newest = servable
         if newest is not None and newest.model is not None:
             return newest.model
+
+        # 3. None can: the reason, if one is loading, failed or held.
         held = [each for each in self.held.get(name, {}).values() if version in {None, each.version}]
         if reason := _why_unavailable(name, servables.values(), held):
             raise ModelNotReady(reason, is_pipeline=any(each.kind is ProblemKind.WAITING for each in held))
+
+        # 4. None is known. Until the first poll has ended one may still appear.
         self._check_complete()
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         raise ModelNotFound(f"Servable not found for request: {wanted}")
@@ -116,7 +125,7 @@ class Catalog:
         return [statuses[version]]
 
     def why_unavailable(self, name: str) -> str:
-        """The reason why no version of a model can be called; empty if one can, or if it has none."""
+        """The reason why no version of a model can be called; empty if one can, or if none loads, failed or is held."""
         if self.available(name):
             return ""
         return _why_unavailable(name, self.models.get(name, {}).values(), self.held.get(name, {}).values())
@@ -124,7 +133,8 @@ class Catalog:
     def why_failed(self, name: str) -> str:
         """The reason why no version of a model could be loaded; empty if one can be called, or none was tried yet.
 
-        A version whose files rest and are not whole counts as tried. A folder without a graph does not: one may come.
+        A version whose files do not change any more, with a part missing or cut short, counts as tried. A folder
+        without a graph does not: a graph may come.
         """
         if self.available(name):
             return ""

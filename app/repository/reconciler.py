@@ -47,7 +47,7 @@ _EXPECTED = frozenset({ProblemKind.WAITING, ProblemKind.CHANGING, ProblemKind.RE
 #: Loads and warms up a model by name, version and folder. Blocking; called on a loader thread.
 LoadModel = Callable[[str, int, Path], "Model | PipelineModel"]
 
-#: Finds, by the text of a pipeline, the models that it waits for; empty if it can be loaded.
+#: Says which models a pipeline lacks, by its text, as the end of a sentence; empty if none, or if the text is wrong.
 WhyWaiting = Callable[[bytes], str]
 
 #: The most loads that run side by side. Chosen: TensorFlow reads a graph on one core.
@@ -61,7 +61,7 @@ _ENDED_KEPT = 8
 
 
 class Reconciler:
-    """The loads and unloads of a repository: of one model, one load at a time.
+    """Loads and unloads the versions of a repository; of one model, one load at a time.
 
     Its caller makes no two calls for one model at the same time.
     """
@@ -81,6 +81,7 @@ class Reconciler:
         room: LoadRoom | None = None,
         markers: LoadMarkers | None = None,
     ) -> None:
+        # The parts that it uses.
         self._catalog = catalog
         self._load_model = load
         self._listener = listener
@@ -90,13 +91,17 @@ class Reconciler:
         self._why_waiting = why_waiting
         self._copies = copies
         self._retries = Retries(clock)
+
+        # The memory for loads.
         self._room = room or LoadRoom(_MOST_LOADS, available_bytes, limit_bytes)
         self._markers = markers or LoadMarkers(None, limit_bytes)
         self._estimates = LoadEstimates()
         self._clock = clock
-        self._gives_back_s = -inf  # when it is due again
-        #: Versions without memory, with their files and the reason, which keeps its first words.
+        self._gives_back_s = -inf  # when freed memory may be given back again
+        #: Versions held for lack of memory: their files, and the first reason, which is told while the files stay.
         self._refused: dict[tuple[str, int], tuple[Fingerprint, str]] = {}
+
+        # Threads and tasks.
         self._loader = ThreadPoolExecutor(_MOST_LOADS, thread_name_prefix="loader")
         self._unloading: dict[asyncio.Task[None], str] = {}
         #: Models of which the last `reconcile` left out a version on disk that was still being unloaded.
@@ -122,6 +127,7 @@ class Reconciler:
     async def _update(  # noqa: C901 - one step after the other
         self, name: str, servables: dict[int, Servable], layout: DiskLayout
     ) -> None:
+        # 1. Hold the wanted versions whose folders have neither graph nor pipeline.
         folders, policy = dict(layout.models[name]), layout.configs[name].policy
         incomplete = layout.incomplete.get(name, {})
         held = {
@@ -129,7 +135,8 @@ class Reconciler:
             for version in policy(folders.keys() | incomplete.keys()) & incomplete.keys()
         }
 
-        # 1. Load the wanted versions that are whole.
+        # 2. Load the other wanted versions, the newest first; note why some of them are held. A version that is still
+        #    being unloaded is left out; `unloaded` tells that a further `reconcile` may load it.
         if any(_ends(servables[version]) for version in servables.keys() & folders.keys()):
             self._left_out.add(name)
         await self._reset_failed(servables, folders, layout)
@@ -143,17 +150,19 @@ class Reconciler:
                 held[version] = full
                 del folders[version]
 
-        # 2. Unload the others when all wanted versions are available.
+        # 3. Unload the others when all wanted versions are available.
         wanted, available = _wanted(policy, servables, folders), self._catalog.available(name)
         if wanted and wanted <= available:
             for version in available - wanted:
                 self._unload(servables[version])
 
-        # 3. Load anew the versions whose files changed under the same number.
+        # 4. Load anew the versions whose files changed under the same number.
         changed = {}
         for version in wanted & available:
             if problem := await self._follow_changes(servables[version], folders[version], layout):
                 changed[version] = problem
+
+        # 5. Tell what is held, unless the server stops.
         if not self._stopping:
             self._log_held(name, held, changed, logged=incomplete)
 
@@ -180,7 +189,7 @@ class Reconciler:
         return None
 
     async def _why_no_room(self, needed: int) -> str:
-        """The reason why memory does not suffice, after freed memory was given back, now and then; empty if it does."""
+        """Why memory does not suffice; empty if it does. If not, freed memory is given back first, if that is due."""
         why = self._room.why_not(needed)
         if why and self._clock() >= self._gives_back_s:
             self._gives_back_s = self._clock() + _GIVE_BACK_S
@@ -250,7 +259,7 @@ class Reconciler:
     async def unloaded(self, name: str) -> bool:
         """Wait for the versions of a model that are being unloaded.
 
-        False if there were none, and the last `reconcile` left none out: another one would change nothing.
+        True if there were any, or the last `reconcile` left one out: then a further `reconcile` may load it.
         """
         unloading = [task for task, model in self._unloading.items() if model == name]
         if unloading:
@@ -304,6 +313,7 @@ class Reconciler:
         return self._room.take(needed, alone=self._markers.loads_alone(name, version))
 
     async def _in_loader(self, servable: Servable, folder: Path, files: Fingerprint) -> Model | PipelineModel:
+        """Load a version on a loader thread, from its local copy if there is one. Raises what the load raises."""
         loop, copy, model = asyncio.get_running_loop(), self._copies.take(folder), None
         try:
             model = await loop.run_in_executor(self._loader, self._marked, servable, copy or folder, files)
@@ -377,13 +387,14 @@ class Reconciler:
             await self._copies.unloaded(model)
 
     async def _close(self, model: Model | PipelineModel) -> None:
-        """Close a model that no copy of the catalog names any more."""
+        """Wait until frontends' copies of the catalog are up to date, then close a model that the catalog lacks."""
         try:
             await self._mirrored()
             await model.close()
             await self._copies.unloaded(model)
         except Exception:
-            logger.exception("The earlier files of version %d of model %s may not be free", model.version, model.name)
+            text = "A load of version %d of model %s that serves nothing may still hold memory or a local copy"
+            logger.exception(text, model.version, model.name)
 
     def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work)
@@ -394,7 +405,7 @@ class Reconciler:
 def _wanted(policy: VersionPolicy, servables: Mapping[int, Servable], folders: Mapping[int, Path]) -> set[int]:
     """The versions that the policy wants, without those that failed or are still being unloaded.
 
-    A version that pipelines keep counts, too: it would be unloaded only when they get it anew.
+    A version that is being unloaded while pipelines use it counts, too: it may stay in use until it is loaded again.
     """
     excluded = {number for number, servable in servables.items() if servable.failed_on is not None or _ends(servable)}
     return policy(folders.keys() - excluded)
