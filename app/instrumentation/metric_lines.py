@@ -27,8 +27,8 @@ _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 #: The media type of OpenMetrics, and the last line of its pages.
 _OPEN_METRICS, _END = "application/openmetrics-text", b"# EOF\n"
 
-#: The number of kept lines after which a piece ends. Chosen: 0.1 ms.
-_LINES_OF_A_PIECE = 128
+#: A piece ends at every so many label sets of a metric, and at each whose lines are written anew. Chosen: 0.1 ms.
+_LABEL_SETS_OF_A_PIECE = 128
 
 
 class Series(NamedTuple):
@@ -36,7 +36,7 @@ class Series(NamedTuple):
 
     Args:
         values: numbers by labels, a tuple of strings.
-        bounds: of histograms.
+        bounds: the upper bounds of the buckets that a histogram shows.
         exemplars: the exemplars for a histogram's labels, by the number of the bucket.
     """
 
@@ -47,7 +47,7 @@ class Series(NamedTuple):
 
     @classmethod
     def of(cls, name: str, *values: Any, **more: Any) -> Series:
-        """The series of the metric of this name in the list; the other arguments are those of a Series."""
+        """The series of the metric `name` of DEFINITIONS; the other arguments are the other fields."""
         return cls(DEFINITIONS[name], *values, **more)
 
 
@@ -114,6 +114,7 @@ def _write(
     page: list[bytes],
 ) -> Iterator[None]:
     """Add the lines of a metric to the page, and to the kept lines."""
+    # The last part of the page is the metric's HELP and TYPE. The lines of a label set repeat them: they are cut off.
     head, name = len(page[-1]), metric.definition.name
     for number, (labels, value) in enumerate(list(metric.values.items()), start=1):
         key = name, labels
@@ -122,7 +123,7 @@ def _write(
         if lines is None or lines.numbers != numbers:
             lines = _KeptLines(numbers, _lines(encode, metric._replace(values={labels: value}))[head:])
             yield
-        elif number % _LINES_OF_A_PIECE == 0:
+        elif number % _LABEL_SETS_OF_A_PIECE == 0:
             yield
         kept[key] = lines
         page.append(lines.lines)
