@@ -62,6 +62,7 @@ class EngineListener:
         self._empty = asyncio.Event()
         self._empty.set()
 
+        # The answers to frontends' queries, by name.
         self._queries: Mapping[str, Callable[..., Awaitable[Any]]] = {
             "metrics": server.metrics,
             "summary": server.summary,
@@ -73,6 +74,8 @@ class EngineListener:
             "unload": server.repository.unload,
             "reload": self._reload,
         }
+
+        # Models are closed, and counts are shown, only when every frontend is up to date.
         server.repository.mirrored = server.pages.counted = self.mirrored
 
     # --- life ---

@@ -30,13 +30,13 @@ from app.frontends.frontend.remote_model import RemoteModel
 
 _REQUEST = int(MessageKind.REQUEST)
 
-#: Chosen: how many calls have a number. Callers choose the outputs, so there may be any number of different calls.
+#: The most call numbers; one stands for a model, a signature and outputs, which callers choose. Chosen.
 _MAX_CALLS = 1024
 
-#: Chosen: how much later than its deadline a request is given up here. The engine keeps deadlines, while it runs.
+#: Seconds after its deadline at which a request is given up here. Chosen; the engine keeps deadlines, while it runs.
 _GRACE_S = 0.1
 
-#: Of a request that was given up.
+#: What `_pending` gives for a request that was cancelled or given up.
 _NOTHING: tuple[None, tuple[()], float, int] = (None, (), inf, 0)
 
 
@@ -50,7 +50,7 @@ class EngineObserver(Protocol):
         """Several times a second: reasons to restart, reasons to send no requests, models that do not work."""
 
     def send_counts(self, connection: EngineConnection) -> None:
-        """Send the engine every event that was counted so far."""
+        """Sends the engine every event that was counted so far."""
 
 
 #: Names and dtypes of outputs, in the order in which they are sent.
@@ -81,7 +81,7 @@ class RemoteRequestHandle:
         self.connection.cancel(self.request_id, self.parts)
 
     def cancel_one(self, number: int) -> None:
-        """See CoalescedHandle: the call is for the others, too, unless the engine has taken them apart."""
+        """See CoalescedHandle. No effect until the engine has taken the message apart: the others need its call."""
         self.connection.cancel(self.request_id + 1 + number)
 
 
@@ -103,8 +103,7 @@ class EngineConnection(MessageConnection):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(incoming=answers)
-        self._clock = clock
-        # The connection.
+        # The connection, its observer, and the shared memory that it writes.
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.draining = False
         self._observer = observer
@@ -117,10 +116,12 @@ class EngineConnection(MessageConnection):
         self._pending: dict[int, _Pending] = {}
         self._idle: asyncio.Future[None] | None = None
 
-        # When a deadline has passed at the earliest: one timer for all.
+        # No pending deadline is earlier than `_looks_s`, which the one timer waits for.
+        self._clock = clock
         self._looks_s = inf
         self._look_timer: asyncio.TimerHandle | None = None
 
+        # Messages from the engine.
         self._handlers = {
             MessageKind.ANSWER: self._answer,
             MessageKind.ERROR: self._error,
@@ -137,7 +138,7 @@ class EngineConnection(MessageConnection):
     def submit(
         self, model: RemoteModel, request: InferenceRequest, reply: Reply, rows: Sequence[int] = ()
     ) -> RemoteRequestHandle:
-        """See RemoteModel.submit. `rows`: if it stands for several, the rows of each; `reply` is a CoalescedReply."""
+        """See RemoteModel.submit. `rows`: the rows of each request, if `request` and `reply` stand for several."""
         # 1. Nothing is sent while this frontend drains or the engine is gone.
         if self.draining:
             raise ShuttingDown("The server is shutting down")
@@ -152,16 +153,16 @@ class EngineConnection(MessageConnection):
             inputs = with_left_out(model.signature(request.signature), inputs)
         tensors = [encode(inputs[name], dtype, memory) for name, dtype in call.inputs.items()]
 
-        # 3. Send it.
+        # 3. Send it. Each request of a coalesced message has a number of its own, should the engine take them apart.
         number = self._expect(reply, call.outputs, request.deadline_s, len(rows))
         self._last_id += len(rows)
         self.send(_REQUEST, number, call.number, request.deadline_s, request.priority, request.caller, rows, tensors)
         return RemoteRequestHandle(self, number, len(rows))
 
     def cancel(self, request_id: int, parts: int = 0) -> None:
-        """Tell the engine that the answer is not wanted; does nothing if it arrived already.
+        """Tells the engine that the answer is not wanted; does nothing if it arrived already.
 
-        `parts`: of a coalesced request. The engine may have taken it apart, and that may not have arrived yet.
+        `parts`: the requests in a coalesced message, which the engine may have taken apart without our knowing yet.
         """
         whole = self._pending.pop(request_id, None) is not None
         if whole:
@@ -172,7 +173,7 @@ class EngineConnection(MessageConnection):
         self._check_idle()
 
     async def query(self, name: str, *arguments: Any, timeout_s: float = inf) -> Any:
-        """Raises ModelNotReady if the engine is gone, DeadlineExceeded, and the ServingError that it answers."""
+        """The engine's result of the query `name`. Raises ModelNotReady, DeadlineExceeded, and the engine's error."""
         self._check_open()
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send(MessageKind.QUERY, self._expect(reply, (), self._clock() + timeout_s), name, arguments)
@@ -185,7 +186,7 @@ class EngineConnection(MessageConnection):
         await self._idle
 
     def begin_drain(self) -> None:
-        """No new request is sent, and the engine knows."""
+        """Rejects further requests (not queries), and tells the engine that this frontend drains."""
         if not self.draining:
             self.draining = True
             self.send(MessageKind.DRAINING)
@@ -200,6 +201,7 @@ class EngineConnection(MessageConnection):
             raise engine_gone()
 
     def _expect(self, reply: Any, outputs: _Outputs, deadline_s: float, parts: int = 0) -> int:
+        """Keeps a reply until its answer or its deadline comes. Returns the number of its request."""
         self._last_id += 1
         self._pending[self._last_id] = reply, outputs, deadline_s, parts
         if deadline_s < self._looks_s:
@@ -207,7 +209,7 @@ class EngineConnection(MessageConnection):
         return self._last_id
 
     def _define(self, model: RemoteModel, request: InferenceRequest) -> RemoteCall:
-        """Defines a call number for requests as this one. Raises SignatureNotFound, InvalidRequest."""
+        """Tells the engine a call number for requests like this one. Raises SignatureNotFound, InvalidRequest."""
         signature = model.signature(request.signature)
         check_outputs(signature, request.outputs)
         key = (model.id, request.signature, request.outputs)
@@ -226,6 +228,7 @@ class EngineConnection(MessageConnection):
     # --- deadlines, while the engine does not keep them ---
 
     def _look_at(self, deadline_s: float) -> None:
+        """Sets the one timer to give up, shortly after this deadline, the requests that are late then."""
         if self._look_timer is not None:
             self._look_timer.cancel()
         self._looks_s = deadline_s
@@ -236,6 +239,7 @@ class EngineConnection(MessageConnection):
         self._look_timer, self._looks_s = None, inf
         late_s = self._clock() - _GRACE_S
         for number in [number for number, (_, _, deadline_s, _) in self._pending.items() if deadline_s <= late_s]:
+            # The error of one request may have led to the cancel of a later one.
             reply, _, _, parts = self._pending.get(number, _NOTHING)
             self.cancel(number, parts)
             if reply is not None and not reply.done():
@@ -287,6 +291,7 @@ class EngineConnection(MessageConnection):
         self._check_idle()
 
     def _apart(self, request_id: int) -> None:
+        """The engine answers each request of a coalesced message by its own number, from now on."""
         reply, outputs, deadline_s, _ = self._pending.pop(request_id, _NOTHING)
         if reply is not None:
             for own_id, own in enumerate(cast(CoalescedReply, reply).separate(), request_id + 1):
@@ -311,7 +316,7 @@ class EngineConnection(MessageConnection):
 
 
 async def connect(path: Path, observer: EngineObserver) -> EngineConnection:
-    """Connect to the engine, which answers as soon as it runs. Raises OSError."""
+    """Connects to the supervisor's socket; what is sent waits there until an engine runs. Raises OSError."""
     loop = asyncio.get_running_loop()
     files = [create_memory(), create_memory()]
     connection = socket.socket(socket.AF_UNIX)

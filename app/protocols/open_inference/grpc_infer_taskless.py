@@ -53,8 +53,8 @@ class InferForm(MessageForm):
 
     Attributes:
         model, version: as the message names them.
-        signature: of the model that it was read for; another one may read it otherwise.
-        call: what it asks for, without inputs.
+        signature: of the version that the message was read for; by another signature it may mean other inputs.
+        call: what the message asks for, without inputs.
     """
 
     __slots__ = ("call", "model", "signature", "version")
@@ -98,7 +98,7 @@ def _tensors(content: bytes, inputs: Mapping[str, Array]) -> list[FormInput] | N
                 return None
             if number != _FIELDS["raw_input_contents"]:
                 continue
-            name, array = next(left)
+            name, array = next(left)  # there is one: `learn` compared the numbers
             if array.dtype.kind in "OSb" or content[start:end] != array.tobytes():
                 return None
             found.append(FormInput(name, array.dtype, array.shape, start, end))
@@ -108,7 +108,7 @@ def _tensors(content: bytes, inputs: Mapping[str, Array]) -> list[FormInput] | N
 
 
 class InferTaskless:
-    """How ModelInfer is answered, and each message of ModelStreamInfer; a Taskless."""
+    """Answers ModelInfer without tasks (a `Taskless`), and each message of ModelStreamInfer."""
 
     def __init__(self, served: OpenInference) -> None:
         self._served = served
@@ -131,7 +131,7 @@ class InferTaskless:
         return self.read(parse_message(_Request, content), call, content)
 
     def read(self, message: Any, call: GrpcCall, content: bytes = b"") -> CallComputation:
-        """The computation of a parsed message, as by `begin`. `content`, its bytes, teaches the form."""
+        """The computation of a parsed message, as by `begin`. `content`: its bytes; if given, its form is learnt."""
         # Nothing is awaited until the batcher has the request: the version cannot change in between.
         model = self._resolve(message.model_name, message.model_version, call)
         read_region, write_region = self._served.region_access(call.client[0], call.permit)
@@ -149,7 +149,7 @@ class InferTaskless:
         if asked is None:
             self._served.check_regions()
             raise InvalidRequest(
-                "Inputs in shared memory come in a message of less than 8 KiB, or of fewer than 500 fields"
+                "Inputs in shared memory come in a message of at most 500 fields and 2,000 strings in each raw content"
             )
         _, write_region = self._served.region_access(call.client[0], call.permit)
         return partial(_computation(model, asked, call, write_region).answer, call)
@@ -167,7 +167,10 @@ class InferTaskless:
     def begin_coalesced(
         self, form: InferForm, contents: Sequence[bytes], deadline_s: float, caller: str
     ) -> CallsAsOne | None:
-        """Of messages for all outputs of a quick model that is called with exactly these inputs."""
+        """One request for messages of a form that give all inputs, and want all outputs, of a quick, batchable model.
+
+        None if the messages or the model are not such.
+        """
         try:
             model = self._served.resolve(form.model, form.version)
         except ServingError:
@@ -179,12 +182,13 @@ class InferTaskless:
 
 
 def deadline(call: GrpcCall, timeout_s: float) -> float:
-    """Monotonic seconds; `timeout_s` is the request's, 0 for none."""
+    """The earlier of the call's deadline and the request's own, in monotonic seconds. `timeout_s`: 0 for none."""
     latest_s = call.deadline_s
     return min(latest_s, call.started_s + timeout_s) if timeout_s else latest_s
 
 
 def _computation(model: ServedModel, asked: InferCall, call: GrpcCall, write_region: Any) -> CallComputation:
+    """The computation of a call; the call's caller, priority and signature are noted where they belong."""
     asked.request.priority = asked.request.priority or call.priority
     asked.request.caller = call.caller
     call.signature = asked.request.signature
@@ -201,7 +205,7 @@ def _no_region(*_: object) -> NoReturn:
 
 
 def _write_together(call: InferCall, model: ServedModel, rows: int, outputs: Outputs) -> Sequence[bytes]:
-    """The replies to calls of equally many rows, `rows`. Mostly, only the numbers in the replies differ."""
+    """The replies to calls of `rows` rows each. Without strings they differ in the numbers of their outputs only."""
     wanted = [(each.name, outputs[each.name]) for each in call.wanted]
     count = len(wanted[0][1]) // rows
     if any(array.dtype.hasobject for _, array in wanted):
@@ -220,7 +224,7 @@ def _write_alone(call: InferCall, model: ServedModel, outputs: Outputs, first: i
 
 @lru_cache(maxsize=1024)
 def _starts(model: str, version: int, rows: int, kinds: tuple[Any, ...]) -> list[bytes]:
-    """The bytes before the numbers of each output; for the first output, all bytes that belong to no output."""
+    """The bytes before the numbers of each output: the field's head; before the first one, all other fields, too."""
     message = _Response(model_name=model, model_version=str(version))
     sizes = []
     for name, dtype, shape in kinds:

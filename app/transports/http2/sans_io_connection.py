@@ -150,15 +150,20 @@ class SansIoConnection(Sending):
 
     def _data(self, flags: int, number: int, payload: bytes) -> None:
         """Section 6.1."""
+        # 1. The connection's window, in which padding counts.
         if not number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "DATA of no stream")
         length = len(payload)
         self._count_data(length)
+
+        # 2. Data of a stream that is gone: they are dropped if we reset it.
         stream = self.streams.get(number)
         if stream is None:
             self._not_open(number)
             self._spend(_LATE_DATA_COST if length else 1)
             return
+
+        # 3. The stream's window, in which padding counts, too.
         if flags & PADDED:
             payload = _without_padding(payload)
         if stream.remote_closed:  # section 5.1, half closed (remote)
@@ -167,6 +172,7 @@ class SansIoConnection(Sending):
         if stream.receive_window < 0:
             raise StreamFailed(ErrorCode.FLOW_CONTROL_ERROR)
 
+        # 4. The length of the content, and its end; small frames are charged.
         ended = bool(flags & END_STREAM)
         if stream.content_left >= 0:
             self._count_content(stream, len(payload), ended)

@@ -138,7 +138,7 @@ def test_shared_memory_is_not_for_messages_that_are_read_in_a_process(readers: R
     world = World(readers=readers, shared=tmp_path)
     code, text = world.rejection("ModelInfer", model_name="m", inputs=inputs)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert text.startswith("Inputs in shared memory come in a message of less than 8 KiB")
+    assert text.startswith("Inputs in shared memory come in a message of at most 500 fields and 2,000 strings")
 
 
 def _outcome(world: World, fields: dict[str, Any]) -> Any:
