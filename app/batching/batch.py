@@ -181,7 +181,7 @@ class BatchInFlight:
         self.leave()
 
     def leave(self) -> None:
-        """Its functions stop counting its requests. A second call has no effect."""
+        """Makes the batch's functions stop counting its requests. A second call has no effect."""
         shares, self._shares = self._shares, []
         for function, requests in shares:
             function.leave(requests)

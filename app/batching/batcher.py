@@ -181,7 +181,7 @@ class Batcher:
     # --- its state, for pages and metrics ---
 
     def waiting(self) -> Mapping[str, tuple[int, float]]:
-        """By model with waiting requests: their rows, and the seconds that the oldest has waited."""
+        """The rows that wait, and the seconds that the oldest request has waited, by model with waiting requests."""
         return self.queue.waiting(self.clock())
 
     def failures(self, stranded_after_s: float) -> list[str]:

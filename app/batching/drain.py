@@ -37,7 +37,7 @@ class Drain:
         return self._over.done()
 
     def check(self) -> None:
-        """To be called whenever a request that ended may have been the last one."""
+        """Ends the drain if it has begun and no request is left. To be called whenever the last one may have ended."""
         if self.begun and self.idle and not self._over.done():
             self._over.set_result(None)
 

@@ -94,7 +94,7 @@ class RequestQueue:
         return self._orders
 
     def waiting(self, now: float) -> Mapping[str, tuple[int, float]]:
-        """By model with waiting requests: their rows, and the seconds that the oldest has waited."""
+        """The rows that wait, and the seconds that the oldest request has waited, by model with waiting requests."""
         found: dict[str, tuple[int, float]] = {}
         for lane in self._lanes.values():
             rows, oldest_s = found.get(lane.key.model, (0, 0.0))

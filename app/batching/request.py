@@ -93,7 +93,7 @@ class RequestHandle:
 
     @property
     def waiting_rows(self) -> int:
-        """Its rows as the queue counts them; 0 if it is in no lane."""
+        """The request's rows as the queue counts them; 0 if it is in no lane."""
         return self._request.counted_rows if self.waits else 0
 
 
@@ -179,12 +179,12 @@ class PendingRequest:
 
     @property
     def counted_rows(self) -> int:
-        """Its rows as the queue counts them: at least 1, so that no request waits for free."""
+        """The request's rows as the queue counts them: at least 1, so that no request waits for free."""
         return self.rows or 1
 
     @property
     def order_key_s(self) -> float:
-        """Its place in its lane: the request with the lowest key is first."""
+        """The key of the request's place in its lane: the request with the lowest key is first."""
         return self.entered_s - self.priority_offset_s
 
     @property

@@ -90,7 +90,7 @@ class CostCurve:
 
 
 def _efficient_rows(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[int, ...]:
-    """By size, of the sizes up to it, the largest at which a row costs at most a little more than the least."""
+    """For each size: the largest, of the sizes up to it, at which a row costs at most a little more than the least."""
     row_s = [each / size for size, each in zip(sizes, seconds, strict=True)]
     good, efficient = list[int](), []  # indexes, ascending; a size that costs too much now always will
     for index, least_s in enumerate(accumulate(row_s, min)):

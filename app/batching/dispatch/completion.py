@@ -102,7 +102,7 @@ class Completion:
             self._answer_due()
 
     def on_cancel(self) -> None:
-        """To be called when a request expired or was cancelled: a later batch may have waited for it."""
+        """A request expired or was cancelled: if a later batch waited for it, its answers are given soon."""
         if self._drain.begun:
             self._drain.check()
         if self.order is not None and self.order.holds:

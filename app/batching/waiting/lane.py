@@ -135,7 +135,7 @@ class Lane:
         return len(self._lines) if self._lines is not None else int(self._lone is not None)
 
     def __iter__(self) -> Iterator[PendingRequest]:
-        """Its requests in the order in which they are to be taken."""
+        """The lane's requests, in the order in which they are to be taken."""
         if self.callers is not None:
             return iter(self.callers)
         return iter(self._lined_up() if self._lone is None else (self._lone,))

@@ -59,13 +59,13 @@ class LaneOrder(Generic[T]):
         self._asleep: list[Entry[T]] = []  # by the time at which they are due
 
     def place(self, lane: T) -> None:
-        """To be called when a lane is new, may be more urgent by a new request, or sleeps and has a new request."""
+        """Puts a lane that is new, or has a new request, among those that are awake, by its urgency now."""
         if lane.place is None:
             self.lanes += 1
         self._push(self._awake, lane, lane.scheduling_key_s)
 
     def remove(self, lane: T) -> None:
-        """To be called when no request waits in a lane any more."""
+        """Takes out a lane in which no request waits any more."""
         lane.place = None
         self.lanes -= 1
 

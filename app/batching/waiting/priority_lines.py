@@ -39,7 +39,7 @@ class _Line(OrderedDict[PendingRequest, None]):
         self.latest_s = _due_s(first)
 
     def note_deadline(self, request: PendingRequest) -> bool:
-        """To be called for the last request; True if its deadline is before that of an earlier one."""
+        """Notes the deadline of the request that came last. True if it is before that of an earlier one."""
         due_s = _due_s(request)
         if due_s >= self.latest_s:
             self.latest_s = due_s

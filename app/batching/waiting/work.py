@@ -60,7 +60,7 @@ class WaitingWork:
         self._devices = 1
 
     def changed(self, lane: Lane) -> None:
-        """To be called when the requests of a lane have changed."""
+        """Notes that the requests of a lane have changed: its work is counted anew."""
         self._changed[lane] = None
         if len(self._changed) > _MAX_CHANGED:
             oldest = next(iter(self._changed))
@@ -68,13 +68,13 @@ class WaitingWork:
             self._count(oldest)
 
     def gone(self, lane: Lane) -> None:
-        """To be called when no request waits in a lane any more."""
+        """Takes out the work of a lane in which no request waits any more."""
         self._changed.pop(lane, None)
         if lane.counted is not NOT_COUNTED:
             self._set(lane, NOT_COUNTED)
 
     def clear(self) -> None:
-        """To be called when no request waits at all: sums of rounded numbers begin at zero again."""
+        """Sets all sums to zero: no request waits at all, and sums of rounded numbers may have drifted from it."""
         if not self._models:
             return
         self._total = CallSeconds()
