@@ -56,7 +56,7 @@ class Administration:
 
 
 def _from_another_site(headers: dict[bytes, bytes]) -> bool:
-    """By what browsers say and scripts cannot change."""
+    """Whether a browser sends the request for a page of another site, by headers that scripts cannot change."""
     # 1. Sec-Fetch-Site, which also holds behind a proxy that changes Host.
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site is not None:

@@ -23,7 +23,7 @@ _ACCEPTED_IN_A_TURN = 8
 
 
 class PortKind(NamedTuple):
-    """What speaks on ports, and which settings say where."""
+    """A protocol that has ports, and the settings that say which."""
 
     name: str
     settings: str
@@ -91,7 +91,7 @@ def bind_port(family: int, address: tuple[Any, ...], *, shared: bool = False) ->
 
 
 def share_port(held: socket.socket) -> socket.socket:
-    """Another socket at the address of `held`. Raises OSError."""
+    """A further socket at the address of `held`. Raises OSError."""
     return bind_port(held.family, held.getsockname(), shared=True)
 
 

@@ -19,7 +19,7 @@ class CallerRule:
 
     @classmethod
     def of(cls, setting: str) -> CallerRule | None:
-        """By the setting fair_callers: `key`, `address`, `header:NAME`, or empty where callers are not told apart."""
+        """The rule of the setting fair_callers (`key`, `address`, `header:NAME`); None if it is empty."""
         return cls(setting.partition(":")[2].lower().encode()) if setting else None
 
     def caller(self, header: Callable[[bytes], bytes | None], address: str) -> str:

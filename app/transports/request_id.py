@@ -29,7 +29,7 @@ def id_in(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def id_line(client_id: bytes) -> bytes:
-    """Of a reply of HTTP/1.1."""
+    """The line of the id in the head of a reply of HTTP/1.1."""
     return b"%b: %b\r\n" % (REQUEST_ID, client_id)
 
 

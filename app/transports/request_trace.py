@@ -54,9 +54,9 @@ class RequestTrace:
         parent: the caller's span; None without one.
         error: the text of the error that it is answered with, if any; once it is over, only if the server is at fault.
         timing: where its time went, up to `answered_s` (monotonic seconds); no time if it was not computed.
-        rows: its own; 0 if it was not computed.
-        name, attributes: of its span, by OpenTelemetry's semantic conventions, once it is over.
-        ended: once it is over.
+        rows: the request's own; 0 if it was not computed.
+        name, attributes: its span's, by OpenTelemetry's semantic conventions, once it is over.
+        ended: how and when it ended, once it is over.
     """
 
     __slots__ = ("_record", "answered_s", "attributes", "ended", "error", "name", "parent", "rows", "timing")
@@ -73,15 +73,15 @@ class RequestTrace:
         self.ended: Ended
 
     def again(self) -> RequestTrace:
-        """Of another request of the same caller's span."""
+        """The record of a further request of the same caller's span."""
         return RequestTrace(self.parent, self._record)
 
     def computed(self, timing: BatchTiming, rows: int, now: float) -> None:
-        """Its rows were computed, and its answer is there at `now` (monotonic seconds)."""
+        """The request's rows were computed, and its answer is there at `now` (monotonic seconds)."""
         self.timing, self.rows, self.answered_s = timing, rows, now
 
     def end_http(self, method: str, path: str, ended: Ended) -> None:
-        """It was answered over HTTP. `path`: as sent; empty if there is no such route."""
+        """The request was answered over HTTP. `path`: as sent; empty if there is no such route."""
         attributes: dict[str, str | int] = {"http.request.method": method, "http.response.status_code": int(ended.code)}
         name = method
         if path:
@@ -90,7 +90,7 @@ class RequestTrace:
         self._end(name, attributes, ended, fault=ended.code >= "500")
 
     def end_rpc(self, method: str, ended: Ended) -> None:
-        """It was answered over gRPC. `method`: package.Service/Method."""
+        """The request was answered over gRPC. `method`: package.Service/Method."""
         attributes = {"rpc.system.name": "grpc", "rpc.method": method, "rpc.response.status_code": ended.code}
         self._end(method, attributes, ended, fault=ended.code in _GRPC_FAULTS)
 
@@ -150,6 +150,6 @@ def route_of(path: str) -> str:
 
 
 def rows_of(inputs: Mapping[str, Array]) -> int:
-    """Of a request with these inputs; 0 if they have none."""
+    """The rows of a request with these inputs; 0 if they have none."""
     first = next(iter(inputs.values()), None)
     return len(first) if first is not None and first.ndim else 0

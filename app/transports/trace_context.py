@@ -65,7 +65,7 @@ def parent_span(fields: Iterable[tuple[bytes, bytes]]) -> ParentSpan | None:
 
 
 def parent_in_head(head: bytes) -> ParentSpan | None:
-    """As `parent_span`, of a head of HTTP/1.1 that can be read; of a span that is not sampled the ids are not read."""
+    """The `parent_span` of a readable head of HTTP/1.1. Of a span that is not sampled the ids are not read."""
     lower = head.lower()
 
     # 1. Most heads name no span.

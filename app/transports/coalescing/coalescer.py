@@ -152,7 +152,7 @@ class JoinedRequests(JoinedReply[Request], Generic[Request, Read]):
         self._request = request
 
     def submit(self) -> None:
-        """Their answers may come before this returns, by `Answers.give`. If it raises, each begins alone."""
+        """Submits the requests as one; answers may come before this returns. If it raises, each begins alone."""
         self.submit_to(self._read.model, self._request, [part.started_s for part in self.parts])
 
     def begin_alone(self, number: int) -> bool:

@@ -106,7 +106,7 @@ class RequestsOfATurn(Generic[Request]):
                 break
 
     def _begin_each(self, alone: Sequence[tuple[Request, bytes]], end_s: float) -> None:
-        """In order of arrival, where none is left of a turn before; what there is no time for is left."""
+        """Begins requests alone, in the order given, until `end_s`; the others are left for the next turn."""
         end_s = max(end_s, self._clock() + _LEAST_ALONE_S)
         begun = 0
         try:

@@ -128,7 +128,7 @@ class FairQueue(Generic[Item]):
         return taken
 
     def first_of(self, peer: str) -> Item:
-        """What `take_of` would take."""
+        """The item that `take_of` would take."""
         return self.peers[peer].first()
 
     def drop(self, share: Share) -> list[Item]:

@@ -84,7 +84,7 @@ class Turns:
         return now_s + left_s
 
     def ended(self, share: Share, began_s: float) -> None:
-        """It has read since then."""
+        """The connection has read since `began_s`: that time is its peer's, unless it was short."""
         took_s = self.clock() - began_s
         if took_s > _SHORT_S:
             self._count(share.peer, took_s)
@@ -147,7 +147,7 @@ class Turns:
     # --- the end of a connection ---
 
     def forget(self, share: Share) -> None:
-        """Its work is not done; its tasks go on, and find that their client has gone."""
+        """The connection has closed: its work is dropped; its tasks go on, and find that their client has gone."""
         share.closed = True
         for each in self._queue.drop(share):
             if isinstance(each, asyncio.Future) and not each.done():

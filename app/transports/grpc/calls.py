@@ -84,7 +84,7 @@ class GrpcCall:
         self.model, self.version, self.signature = model.name, model.version, signature
 
     def check_model(self, name: str) -> None:
-        """To be called before a model that the message names is looked up. Raises NotAllowed."""
+        """Checks that the caller may use the model that the message names, before a look-up. Raises NotAllowed."""
         if self.permit is not None:
             self.permit.check_model(name)
 
@@ -107,7 +107,7 @@ InProcess = Callable[[bytes, GrpcCall, Reader], Answer]
 
 
 class GrpcCalls:
-    """What the calls of a protocol share. `listener` gets one event for each unary call, whatever its outcome.
+    """The parts that the calls of a protocol share. `listener` gets an event for each unary call, whatever its outcome.
 
     Args:
         protocol: its name in events.
@@ -148,7 +148,7 @@ class GrpcCalls:
         self._readers = readers
 
     async def read_in_process(self, read: InProcess, content: bytes, call: GrpcCall) -> Any:
-        """What `read` answers to a message; another process parses it. Raises ServingError."""
+        """The answer of `read` to a message, which another process parses. Raises ServingError."""
         here = partial(read, content, call, ReadHere())
         if self._readers is None:
             go_on = await asyncio.to_thread(here)
@@ -170,7 +170,7 @@ class GrpcCalls:
     # --- the end of a call ---
 
     def failed(self, call: GrpcCall, error: Exception) -> Failure:
-        """What the caller is told; the call and, where access was denied, the listener are told, too."""
+        """The failure that the caller is told; the call and, where access was denied, the listener are told, too."""
         if isinstance(error, ServingError) and error.denied:
             call.denied = error.caller
             self.listener(AccessDenied(error.denied, call.principal, self.protocol, call.peer, f"{GRPC} {call.path}"))

@@ -91,7 +91,7 @@ def code_of(kind: type[ServingError]) -> StatusCode:
 
 
 def failure_of(error: Exception, method: str, client_id: bytes = b"") -> Failure:
-    """What the caller of `method` is told. A bug of ours is logged, and the caller gets no details.
+    """The failure that the caller of `method` is told. A bug of ours is logged, and the caller gets no details.
 
     `client_id`: the client's x-request-id; empty without one, or if it is not known.
     """

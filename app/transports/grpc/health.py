@@ -27,7 +27,7 @@ _PERIOD_S = 0.25
 
 
 class GrpcHealth:
-    """What answers health checks: every service is SERVING while `ready()` is true.
+    """Answers health checks: every service is SERVING while `ready()` is true.
 
     A check and the beginning of a watch call `ready`; watchers are told of changes soon after. A service is known by
     its full name and, as in TensorFlow Serving, by the last part of it; '' means all services.
@@ -40,7 +40,7 @@ class GrpcHealth:
         self._watchers: set[asyncio.Future[None]] = set()
 
     def service(self, calls: GrpcCalls) -> Service:
-        """Needs no credential."""
+        """The service of gRPC's health checks, which needs no credential."""
         return Service(
             calls, HEALTH, {"Check": self.check, "Watch": self.watch}, permissions={"Check": None, "Watch": None}
         )

@@ -1,4 +1,4 @@
-"""Where and how gRPC is served."""
+"""The options of a gRPC server: its address, its limits, TLS."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from app.transports.tls.served_tls import ServedTls
 
 @dataclass(frozen=True, slots=True)
 class GrpcOptions:
-    """Where and how to listen.
+    """The address, the limits and TLS of a gRPC server.
 
-    `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them.
+    `port` 0 takes a free one. `max_message_bytes` limits requests; replies are as large as the model makes them, unless
+    `arguments` limit them.
     `max_concurrent_calls` holds for each connection.
     Connections are as many as file descriptors allow, 10,000 at most (4,000 with TLS); a further one is closed.
     `unix_socket` is a path that serves the same services.
@@ -37,6 +38,6 @@ class GrpcOptions:
 
 
 def address_of(options: GrpcOptions) -> str:
-    """As gRPC writes it: an IPv6 host in brackets."""
+    """The address of host and port, as gRPC writes it: an IPv6 host in brackets."""
     host = f"[{options.host}]" if ":" in options.host else options.host
     return f"{host}:{options.port}"

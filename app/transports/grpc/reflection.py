@@ -37,7 +37,7 @@ class Reflection:
         self._reply = message_class(f"{package}.ServerReflectionResponse")
 
     def service(self, calls: GrpcCalls) -> Service:
-        """For callers with the permission `metadata`, as all that tells of models."""
+        """The reflection service, for callers with the permission `metadata`, as all that tells of models."""
         return Service(calls, self._name, {_METHOD: self.answer}, permissions={_METHOD: Permission.METADATA})
 
     async def answer(self, requests: AsyncIterator[Any], call: GrpcCall) -> AsyncGenerator[Any, None]:

@@ -134,7 +134,7 @@ def parse_message(kind: Any, content: bytes) -> Any:
 
 
 def _answer(calls: GrpcCalls, method: MethodDescriptor, answer: Any, in_process: InProcess | None) -> Any:
-    """As Method.answer."""
+    """The `Method.answer` of a method, which parses the messages that `answer` gets."""
     kind = method.input_type
     parse = partial(parse_message, message_class(kind.full_name))
     if method.client_streaming:

@@ -76,7 +76,7 @@ class Taskless(Protocol):
     """A method whose calls are begun on the event loop."""
 
     def begin(self, content: bytes, call: GrpcCall) -> CallComputation:
-        """What a message asks for; the model is recorded in `call`.
+        """The computation that a message asks for; the model is recorded in `call`.
 
         Raises:
             ServingError, DecodeError: it cannot be computed.

@@ -13,7 +13,7 @@ _HTTP2 = ("h2",)
 
 
 class GrpcHandshakes:
-    """As tls.connection.Handshakes."""
+    """The handshakes of the gRPC port (`Handshakes` of tls_connection.py)."""
 
     def __init__(self, connections: Http2Connections, tls: ServedTls, timeout_s: float) -> None:
         self.timeout_s = timeout_s

@@ -201,7 +201,7 @@ class AsgiRequest:
         self._send_body(reply.body, more=False)
 
     def _scope(self) -> Scope:
-        """What the application is told of the request before its body."""
+        """The scope of ASGI: all that the application is told of the request before its body."""
         head, transport = self._head, self._transport
         found = _TARGET.match(head.target)
         assert found is not None  # noqa: S101 - the pattern matches anything

@@ -13,5 +13,5 @@ class Audience(Enum):
     EVERYONE = "everyone"
 
     def is_answered(self, *, for_operators: bool) -> bool:
-        """On the operators' port, or on the others?"""
+        """Whether the path is answered on the operators' port if `for_operators`, else on the others."""
         return self is not (Audience.CALLERS if for_operators else Audience.OPERATORS)

@@ -107,7 +107,7 @@ class Inflater:
             )
 
     def _window(self, start: bytes) -> int:
-        """By the two bytes that each form begins with (RFC 1950, 2.2; RFC 1952, 2.3.1).
+        """zlib's `wbits` for the form, by the two bytes that it begins with (RFC 1950, 2.2; RFC 1952, 2.3.1).
 
         Only gzip has several members (RFC 1952, 2.2).
         """

@@ -41,7 +41,10 @@ class JsonOutline(NamedTuple):
 
     @classmethod
     def of(cls, body: bytes) -> JsonOutline | None:
-        """None if it has no strings or long text before its values, or does not end with its only closing braces."""
+        """The outline of a body.
+
+        None if it is long, if it has no string, or a long text up to the last one, or if it does not end with a brace.
+        """
         end = body.rfind(b'"') + 1
         if not 0 < end <= _MOST_NAMES_BYTES or len(body) > MOST_BYTES or not body.endswith(b"}"):
             return None
@@ -73,7 +76,7 @@ class BinaryOutline(NamedTuple):
 
     @classmethod
     def of(cls, body: bytes, text_length: int) -> BinaryOutline | None:
-        """None if the JSON is long or not all there."""
+        """The outline of a body; None if its JSON, of `text_length` bytes, is long or not all there."""
         fits = 0 < text_length <= min(len(body), _MOST_NAMES_BYTES)
         return cls(body[:text_length], len(body)) if fits else None
 

@@ -157,7 +157,7 @@ class HeadParser:
         return None
 
     def all_headers(self) -> list[Header]:
-        """With Content-Length, as the application is told them."""
+        """The headers as the application is told them: with Content-Length."""
         return [*self.headers, (b"content-length", b"%d" % self.length)] if self.sized else self.headers
 
     # --- httptools calls these ---

@@ -244,7 +244,7 @@ class DrainingServer(uvicorn.Server):
         return partial(Http1Connection, KnownHeads(port.fast_path), server)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Without a reset for clients that come now, unless a second signal came.
+        """Ends the server without a reset for clients that come now, unless a second signal came.
 
         Connections that still wait for an answer at the end are aborted: uvicorn would leave them open.
         """

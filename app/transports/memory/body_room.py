@@ -140,7 +140,7 @@ class BodyRoom:
         self.reserved = 0.0
 
     def cost(self, size: int, growth: float) -> float:
-        """What a body of this size may become; 0 for one that reserves nothing."""
+        """The bytes that a body of this size may become; 0 for one that reserves nothing."""
         return size * growth if size >= SHORT_BYTES else 0.0
 
     @contextmanager
@@ -190,7 +190,7 @@ class BodyRoom:
         return cost <= self.limit
 
     def _free(self) -> None:
-        """In a thread."""
+        """Gives freed memory back to the system, and ends idle processes if little room is left. Runs in a thread."""
         self._freeing = False
         self._give_back()
         if not self.reserved and self._room() < _ENOUGH * self.largest_limit:

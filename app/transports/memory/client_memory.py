@@ -87,7 +87,7 @@ class ClientMemory:
         return self.room.reply_rejection(cost, held, what)
 
     def has_room(self, size: int) -> bool:
-        """For so many bytes more, of anything."""
+        """Whether there is room for so many bytes more, of anything; always if nothing is held."""
         held = self.bodies + self.unread
         return not held or held + size <= self.limit
 

@@ -59,7 +59,7 @@ def text_cost(outputs: Mapping[str, Array]) -> float:
 
 
 def exact_text_cost(outputs: Mapping[str, Array]) -> float:
-    """As `text_cost`, of the values that they have; takes as long as writing them."""
+    """Bytes that these outputs take to write as JSON, with the values that they have; takes as long as writing them."""
     return sum([_text(array, text_bytes(array)) for array in outputs.values()]) + _rows(outputs)
 
 
@@ -82,7 +82,7 @@ def reserve_outputs(memory: ClientMemory, model: Computing, request: InferenceRe
 
 
 def outputs_bytes(signature: ModelSignature, request: InferenceRequest) -> float:
-    """Of numbers whose shapes the signature tells; a size that it does not tell counts as 1, but for the rows."""
+    """Bytes of the outputs at least, by the signature: 0 without a shape; an unknown size is 1, but for the rows."""
     rows = rows_of(request.inputs) if signature.batchable else 1
     return float(sum([_least_bytes(signature.outputs[name], rows) for name in request.outputs or signature.outputs]))
 
@@ -112,7 +112,7 @@ async def reserve_reply(memory: ClientMemory, outputs: Mapping[str, Array], *, t
 
 
 def reserve_now(memory: ClientMemory, outputs: Mapping[str, Array]) -> float:
-    """As `reserve_reply`, for a binary format. Raises BodyOverMemory, NoMemoryLeft."""
+    """Reserves what writing these outputs takes in a binary format; see `reserve_reply`."""
     return _reserved(memory, outputs, binary_cost(outputs)) if memory.room.is_limited() else 0.0
 
 
@@ -135,14 +135,14 @@ def _text(array: Array, characters: float) -> float:
 
 
 def _strings(array: Array, times: float) -> float:
-    """What the strings take; 0 for numbers."""
+    """Bytes that the strings of an output take: each one's own, and its length `times`; 0 for numbers."""
     if not array.dtype.hasobject:
         return 0.0
     return _STRING_BYTES * array.size + times * sum(map(len, array.flat))
 
 
 def _most_characters(array: Array) -> float:
-    """Of numbers, with the brackets of all rows: two and a comma each."""
+    """The most characters of numbers, with the brackets of all lists: two and a comma each; 0 for strings."""
     if array.dtype.hasobject:
         return 0.0
     kind = _CHARACTERS.get(f"{array.dtype.kind}{array.dtype.itemsize}", _MOST_CHARACTERS)

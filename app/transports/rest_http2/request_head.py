@@ -84,7 +84,7 @@ class RestHead:
         return parent_span(self._fields)
 
     def all_headers(self) -> Sequence[Header]:
-        """As the application is told them: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
+        """The headers as the application is told them: with a Host, and with one Cookie (RFC 9113, section 8.2.3)."""
         if self._authority:
             headers = [(b"host", self._authority), *(each for each in self._fields if each[0] != b"host")]
         else:

@@ -81,11 +81,11 @@ class ServedTls:
 
     @classmethod
     def of(cls, settings: Settings) -> ServedTls | None:
-        """From the files that settings name; None where they name none. Raises TlsError."""
+        """TLS with the files that settings name; None where they name no certificate. Raises TlsError."""
         return cls(partial(read_files, settings)) if settings.tls_certificate else None
 
     def context(self, protocols: tuple[str, ...], *, verify: bool = True) -> ssl.SSLContext:
-        """For the next handshake; as TlsTexts.context."""
+        """The context for the next handshake, as `TlsTexts.context` makes it."""
         context = self._contexts.get((protocols, verify))
         if context is None:
             context = self._contexts[protocols, verify] = self.texts.context(protocols, verify=verify)

@@ -135,5 +135,5 @@ def _is_certificate(text: bytes) -> bool:
 
 
 def reason_of(error: ssl.SSLError) -> str:
-    """In OpenSSL's words."""
+    """The reason of an error, in OpenSSL's words."""
     return error.reason.replace("_", " ").lower() if error.reason else str(error)

@@ -80,10 +80,10 @@ class Handshakes(Protocol):
         """The context of this connection's handshake."""
 
     def begin(self, connection: TlsConnection) -> bool:
-        """Counts it; False if there is no room, and it ends."""
+        """Counts a connection; False if there is no room, and it ends."""
 
     def end(self, connection: TlsConnection) -> None:
-        """It counts no longer: the handshake has ended, well or not. May come twice."""
+        """Counts a connection no longer: its handshake has ended, well or not. May come twice."""
 
     def failed(self, connection: TlsConnection, why: str) -> None:
         """The client did not end the handshake well."""
@@ -334,7 +334,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         self._plain.close()
 
     def _take_leave(self) -> None:
-        """By close_notify; that of the client is not waited for."""
+        """Sends close_notify; that of the client is not waited for."""
         if self._state is TlsConnectionState.OPEN:
             self._state = TlsConnectionState.ENDING
             with suppress(ssl.SSLError):  # the client has not said the same

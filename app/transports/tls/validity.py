@@ -23,7 +23,7 @@ class NotACertificate(Exception):
 
 
 def certificates_in(text: bytes) -> list[str]:
-    """Each in PEM. Between them may be anything (RFC 7468, section 2), such as the names of authorities in UTF-8."""
+    """The certificates, in PEM. Anything may stand between them (RFC 7468, section 2), such as names in UTF-8."""
     return _PEM.findall(text.decode("ascii", "replace"))
 
 
@@ -38,7 +38,7 @@ def earliest_use_s(text: bytes) -> float:
 
 
 def _validities(text: bytes) -> list[tuple[float, float]]:
-    """Of each certificate. Raises NotACertificate."""
+    """The begin and the end of each certificate's validity, in seconds since 1970. Raises NotACertificate."""
     blocks = certificates_in(text)
     if not blocks:
         raise NotACertificate("has no certificate in PEM (-----BEGIN CERTIFICATE-----)")
@@ -49,7 +49,7 @@ def _validities(text: bytes) -> list[tuple[float, float]]:
 
 
 def _validity_s(certificate: bytes) -> tuple[float, float]:
-    """Its beginning and its end. Raises ValueError, IndexError."""
+    """The begin and the end of a certificate's validity, in seconds since 1970. Raises ValueError, IndexError."""
     _, content, _ = _element(certificate, 0, _SEQUENCE)
     _, to_be_signed, _ = _element(content, 0, _SEQUENCE)
 

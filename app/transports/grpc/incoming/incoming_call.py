@@ -30,7 +30,7 @@ TASK_BYTES = 4608
 
 
 class SharedByCalls(Protocol):
-    """What all calls of a server share: its GrpcApplication."""
+    """The GrpcApplication of a server, as its calls use it."""
 
     max_message_bytes: int
     max_reply_bytes: int
@@ -81,7 +81,7 @@ class IncomingCall(GrpcCall, StreamOwner):
     # --- each kind of call defines these ---
 
     def start(self) -> None:
-        """Its head came, and it may be made."""
+        """Begins the call: its head came, and the caller may make it."""
         raise NotImplementedError
 
     def messages(self, messages: list[Message], ended: bool) -> None:
@@ -119,7 +119,7 @@ class IncomingCall(GrpcCall, StreamOwner):
             self.fail(error)
 
     async def _its_turn(self) -> None:
-        """Before a call, and before each message of a stream, since any number may have come."""
+        """Waits for the connection's turn: before a call, and before each message of a stream, as many may come."""
         await self.connection.turns.may_step(self.connection.share)
 
     async def _inflated(self, content: bytes) -> bytes:
@@ -218,7 +218,7 @@ class IncomingCall(GrpcCall, StreamOwner):
             self.application.flush_soon(connection)
 
     def _check_room(self, size: int) -> None:
-        """For a reply. Raises NoMemoryLeft, and Rejected if it is larger than any may be."""
+        """Checks that there is room for a reply. Raises NoMemoryLeft, and Rejected if it is larger than any may be."""
         memory, most = self.memory, self.application.max_reply_bytes
         if size > most:
             raise Rejected(StatusCode.RESOURCE_EXHAUSTED, f"Sent message larger than max ({size} vs. {most})")

@@ -103,7 +103,7 @@ class MessageReader:
 
 
 def too_large(size: int, limit: int) -> Rejected:
-    """As gRPC's own servers answer."""
+    """The rejection of a message above the limit, in the words of gRPC's own servers."""
     return Rejected(StatusCode.RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {limit})")
 
 

@@ -34,7 +34,7 @@ class UnaryCall(IncomingCall):
     Attributes:
         begun: it was submitted, alone or together with others.
         computation: what the batcher computes for this call alone; None before, and in a call of several.
-        handle: of what the batcher computes, for this call or for several.
+        handle: the handle of the request that the batcher computes, for this call or for several.
     """
 
     __slots__ = ("_made", "_message", "begun", "computation", "handle")
@@ -78,7 +78,7 @@ class UnaryCall(IncomingCall):
             self._whole(message.content, compressed=message.compressed)
 
     def waiting_bytes(self) -> int:
-        """Of a message that is whole, while its request goes on."""
+        """The bytes that a whole message holds while its request goes on."""
         return self._message.held_bytes if self._message else 0
 
     def hold(self, size: int) -> None:
@@ -154,7 +154,7 @@ class UnaryCall(IncomingCall):
                 self.watch_time(_AFTER_BATCHER_S)
 
     def submitted(self, handle: Cancellable) -> None:
-        """It was submitted together with others."""
+        """The call was submitted together with others."""
         self.begun = True
         self.handle = handle
         self.watch_time(_AFTER_BATCHER_S)

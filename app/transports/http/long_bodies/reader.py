@@ -81,6 +81,6 @@ def _read_body(channel: Channel) -> None:
 
 
 def _described(error: ServingError) -> tuple[type[ServingError], str, float | None]:
-    """With the nearest class that is made of a text alone."""
+    """The nearest class of an error that is made of a text alone, the text, and `retry_after_s`."""
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ in _ERROR_MODULES)
     return kind, str(error), error.retry_after_s

@@ -158,7 +158,7 @@ class ReadingProcesses:
         return result
 
     def _ready_process(self, time_left: Callable[[], float]) -> ReadingProcess | None:
-        """None if none can be started. Raises TimeoutError; ProcessEnded if all are closed."""
+        """A process that is ready; None if none can be started. Raises TimeoutError; ProcessEnded if all are closed."""
         while True:
             try:
                 process = self._take()
