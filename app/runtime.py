@@ -217,7 +217,7 @@ class MeteredRuntime(Runtime, Protocol):
     """A Runtime that measures the memory of its devices."""
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
-        """By device, the bytes in use and the most that were; only for devices with their own memory."""
+        """The bytes in use, and the most that were, by device; only for devices with their own memory."""
 
 
 _REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"}

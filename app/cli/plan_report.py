@@ -159,7 +159,7 @@ def _plan_json(planned: ReplicaPlan, price_of: Mapping[str, float] | None) -> di
 
 
 def _cheaper_json(plans: Sequence[ReplicaPlan], price_of: Mapping[str, float] | None) -> list[dict[str, Any]]:
-    """Of each two machines: from which rate on the one costs less than the other."""
+    """The rates from which one machine costs less than another, for each two where there is one."""
     if price_of is None:
         return []
     return [

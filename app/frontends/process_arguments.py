@@ -66,7 +66,7 @@ class ProcessArguments:
 
 
 def received() -> ProcessArguments:
-    """What the parent writes to standard input; this process ends if the parent ended before."""
+    """The arguments that the parent writes to standard input; this process ends if the parent ended before."""
     line = sys.stdin.buffer.readline()
     if not line:
         sys.exit(0)

@@ -81,7 +81,7 @@ class _BucketTrials:
 
 
 def _likely_first(sizes: Sequence[int]) -> list[int]:
-    """One row first, as most calls of an idle server have, then sizes from the middle outwards."""
+    """The sizes: first the first, mostly one row, as calls of an idle server have; then from the middle outwards."""
     middle = (len(sizes) + 1) // 2
     return [sizes[index] for index in sorted(range(len(sizes)), key=lambda index: (index > 0, abs(index - middle)))]
 

@@ -311,7 +311,7 @@ class Improvement:
         self.model.adopt(self._place(signatures=self._signatures, **found._asdict()))
 
     def _rows_changed(self) -> None:
-        """On the event loop: a proof of rows changed beside the steps.
+        """Tells that a proof of rows changed beside the steps. Called on the event loop.
 
         The page changes in the turn of the event loop in which requests follow, as after a step.
         """

@@ -128,7 +128,7 @@ def play(calls: Calls, rate: float, burst: float = 1.0) -> QueueFigures:
 
 @lru_cache(maxsize=4)
 def _tables(calls: Calls) -> tuple[list[int], list[float]]:
-    """By waiting requests, up to a full batch: the requests taken, and the seconds of a call of that many."""
+    """Two tables by the number of waiting requests, up to a full batch: the requests taken, and the call's seconds."""
     numbers = range(1, calls.most_requests + 1)
     return [0, *map(calls.taken, numbers)], [0.0, *map(calls.call_s, numbers)]
 

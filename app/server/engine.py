@@ -338,7 +338,7 @@ class Engine:
         return self._runtime.compiled_programs if isinstance(self._runtime, CompilingRuntime) else None
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
-        """By device, bytes that are used and the most that were; only of devices with memory of their own."""
+        """The bytes in use, and the most that were, by device; only for devices with their own memory."""
         return self._runtime.device_memory() if isinstance(self._runtime, MeteredRuntime) else {}
 
     @property

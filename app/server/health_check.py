@@ -33,7 +33,7 @@ def is_ready(variables: Mapping[str, str]) -> bool:
 
 
 def _https(port: int) -> http.client.HTTPSConnection:
-    """Its certificate is for other names than this address: as the kubelet, this checks none."""
+    """A connection that checks no certificate, as the kubelet: the server's is for other names than this address."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

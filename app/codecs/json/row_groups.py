@@ -43,7 +43,7 @@ def group_rows(columns: Mapping[str, list[Any]], dtypes: Mapping[str, np.dtype[A
 
 
 def _lengths(column: list[Any]) -> list[list[int]]:
-    """By level of nesting, the lengths of the rows' first lists; empty if the rows are not nested equally deep."""
+    """The lengths of the rows' first lists, by level of nesting; empty if the rows are not nested equally deep."""
     levels: list[list[int]] = []
     while (kinds := set(map(type, column))) == _LIST:
         levels.append(list(map(len, column)))

@@ -17,7 +17,7 @@ KINDS: Mapping[str, type[ServingError]] = {
 
 
 def encode_error(error: BaseException) -> tuple[str, str, float | None]:
-    """Its kind is the nearest base class in core/errors.py."""
+    """The kind, text and `retry_after_s` of an error; its kind is the nearest base class in core/errors.py."""
     if not isinstance(error, ServingError):
         return BUG, repr(error), None
     kind = next(kind for kind in type(error).__mro__ if KINDS.get(kind.__name__) is kind)

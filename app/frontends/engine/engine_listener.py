@@ -208,7 +208,7 @@ class EngineListener:
         await self._server.repository.load(name, LoadOverrides(tuple(batch_sizes), max_batch_delay_ms))
 
     async def _reload(self, configs: bytes) -> None:
-        """Of a frontend that knows that there is a list."""
+        """Loads what a new list of models names. Only frontends that know of a list ask for this."""
         await self._server.engine.reload_for_caller(MODEL_LIST.validate_json(configs))
 
     def tell(self, event: Event) -> None:

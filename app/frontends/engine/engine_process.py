@@ -123,7 +123,7 @@ def serve(arguments: ProcessArguments, models: WatchedModels | None = None, grpc
 
 
 def prepare() -> None:
-    """What all engines share."""
+    """Sets up the parent of forked engines with all that they share: malloc's options, and imports."""
     keep_freed_memory()
     preload()
 

@@ -96,7 +96,7 @@ class JoinedMessages(JoinedReply[MessageReply]):
         self._clock = clock
 
     def submit(self) -> None:
-        """Each is submitted by itself if they find no room together."""
+        """Submits the messages as one request; each by itself if that finds no room, or raises an error."""
         request = joined_request([each.request for each in self._messages])
         try:
             taken = self.submit_to(self._messages[0].model, request, [self._clock()] * len(self.rows))

@@ -185,12 +185,16 @@ class FrontendServer:
         return await self._page("summary", encoding)
 
     async def explain_batching(self, model: str, encoding: str | None = None) -> Page:
-        """From the engine. Raises ModelNotFound, ModelNotReady."""
+        """The engine's page of a model's batching. Raises ModelNotFound, ModelNotReady."""
         self.repository.resolve(model)  # raises: an unknown name must not become a key of `pages`
         return await self._page("explain batching", model, encoding)
 
     async def tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """By the engine, for all frontends. Raises ModelNotFound, ModelNotReady, InvalidRequest."""
+        """Lets the engine change options of a model, for all frontends; returns all its options.
+
+        Raises:
+            ModelNotFound, ModelNotReady, InvalidRequest: nothing is changed.
+        """
         options: Mapping[str, Any] = await self.engine.query("tune batching", model, changes)
         return options
 

@@ -222,7 +222,7 @@ class RemoteEngine:
 
     @property
     def subscriptions(self) -> Subscriptions:
-        """To what the engine counts."""
+        """The subscriptions to events that the engine counts for all frontends."""
         kinds = (
             RequestFinished,
             RequestsFinished,

@@ -61,7 +61,7 @@ class Operation(NamedTuple):
 
     @property
     def children(self) -> Mapping[str, tuple[str, int | None]]:
-        """By input of the model, the state that it gets, and the slot of the child; None: of all children, stacked."""
+        """For each input of the model, the state that it gets, and the child's slot; None: all children, stacked."""
         slots = self.text.slots
         if isinstance(slots, StackedSlots):
             return {name: (state, None) for state, name in slots.input.items()}

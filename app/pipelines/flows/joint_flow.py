@@ -128,7 +128,7 @@ class JointFlow(Flow):
     # --- smaller flows ---
 
     def _submit(self, step: StepPlan, asked: InferenceRequest, elements: int, asked_s: float | None) -> None:
-        """As for a Flow. Raises _NotTogether: no call takes the rows of all members."""
+        """Submits a step of all members, as a Flow does. Raises _NotTogether: no call takes the rows of all members."""
         if len(self.members) == 1:
             super()._submit(step, asked, elements, asked_s)
             return

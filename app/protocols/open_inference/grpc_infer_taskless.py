@@ -89,7 +89,7 @@ class InferForms(MessageForms[InferForm]):
 
 
 def _tensors(content: bytes, inputs: Mapping[str, Array]) -> list[FormInput] | None:
-    """Where the tensors lie, which are in the order of the inputs; None if the message is not plain."""
+    """The places of the tensors, which are in the order of the inputs; None if the message is not plain."""
     found = []
     left = iter(inputs.items())
     try:

@@ -58,7 +58,7 @@ class PredictForms(MessageForms[PredictForm]):
 
 
 def _tensors(content: bytes, inputs: Mapping[str, Array]) -> list[FormInput] | None:
-    """Where the tensors lie, in the order of the message; None if it is not plain."""
+    """The places of the tensors, in the order of the message; None if it is not plain."""
     found = []
     try:
         for number, start, end in fields_of(content, 0, len(content)):

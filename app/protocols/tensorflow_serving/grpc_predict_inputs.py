@@ -64,7 +64,7 @@ class RequestInProcess:
         process.keep(parse_in_process, "tensorflow.serving.PredictRequest", "Predict", memoryview(content))
 
     def head(self) -> tuple[Any, tuple[str, ...]]:
-        """Its ModelSpec, and the wanted outputs."""
+        """The message's ModelSpec, and the wanted outputs."""
         spec, outputs = self._process.ask(_head)
         return message_class("tensorflow.serving.ModelSpec").FromString(spec), outputs
 

@@ -86,7 +86,10 @@ class PredictTaskless:
     def begin_coalesced(
         self, form: PredictForm, contents: Sequence[bytes], deadline_s: float, caller: str
     ) -> CallsAsOne | None:
-        """Of messages for all outputs of a quick model that is called with exactly these inputs."""
+        """One request for messages of a form that give all inputs, and want all outputs, of a quick, batchable model.
+
+        None if the messages or the model are not such.
+        """
         spec = form.spec
         try:
             model = self._repository.resolve(spec.name, *version_choice(spec)) if spec.name else None

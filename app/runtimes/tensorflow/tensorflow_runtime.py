@@ -89,7 +89,7 @@ class TensorFlowRuntime:
         return CompiledPrograms(PROGRAMS.compiled, PROGRAMS.most_compiled)
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
-        """By GPU, bytes that TensorFlow uses and the most that it has used."""
+        """The bytes that TensorFlow uses, and the most that it has used, by GPU."""
         memory = {name: tf.config.experimental.get_memory_info(name) for name in self.devices if name[:3] == "GPU"}
         return {name: (each["current"], each["peak"]) for name, each in memory.items()}
 

@@ -201,7 +201,7 @@ def call_shape(value: Value) -> Shape:
 
 
 def _product(call: Call, x: Dim, y: Dim) -> Dim | None:
-    """None for the product of two numbers of rows, which does not add up."""
+    """The product of two dimensions; None if both are numbers of rows, since such a product does not add up."""
     found = times(x, y)
     return found if len(spaces(found)) < 2 else None
 

@@ -131,7 +131,7 @@ def _of_unknown_shape(call: Call, value: Value, shape: Value) -> Uniform:
 
 
 def _unknown_shape(call: Call, shape: Uniform) -> Shape | None:
-    """As many sizes as the vector `shape` has elements, none of which is known."""
+    """A shape of unknown sizes, as many as the vector `shape` has elements; None if that is not known."""
     if shape.shape is None or len(shape.shape) != 1 or not isinstance(shape.shape[0], int):
         return None
     return tuple([call.symbols.fresh() for _ in range(shape.shape[0])])

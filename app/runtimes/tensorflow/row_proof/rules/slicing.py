@@ -217,7 +217,7 @@ def _of_vector(call: Call, value: Value, cut: Cut) -> Value:
 
 
 def _of_places(call: Call, value: Places, cuts: list[Cut]) -> Value:
-    """One column of an index matrix."""
+    """The values of one column of an index matrix. Raises a Finding for other cuts, which are not followed."""
     shape = value.rows.shape
     *others, last = cuts
     columns = shape[-1]
