@@ -19,11 +19,12 @@ from tests.batching.batcher.batcher_bench import Bench, scenario, turns
 from tests.support.fakes import KEY, FakeDevice, FakeFunction, FakeReply, batch_function, infer, request_now, rows_of
 
 
-def test_a_request_whose_deadline_has_passed_is_rejected() -> None:
+@pytest.mark.parametrize("timeout_s", [-1.0, 0.0])
+def test_a_request_whose_deadline_has_passed_is_rejected(timeout_s: float) -> None:
     async def main() -> None:
         bench = Bench()
-        with pytest.raises(DeadlineExceeded):
-            await bench.send(1.0, timeout_s=-1.0)
+        with pytest.raises(DeadlineExceeded, match="over when it arrived"):
+            await bench.send(1.0, timeout_s=timeout_s)
         assert bench.model.calls == []
 
     scenario(main)
