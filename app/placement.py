@@ -144,6 +144,7 @@ class RequestPlacement:
         on_stopped: Callable[[str, str, str], None] | None = None,
         first_answers: Mapping[str, FirstAnswers] = MappingProxyType({}),
     ) -> None:
+        # The model, and the way in which it is called.
         self.model = model
         self.version = version
         self.loaded = loaded
@@ -151,6 +152,8 @@ class RequestPlacement:
         self.paddings = paddings
         self.costs = costs
         self.signatures = loaded.signatures if signatures is None else signatures
+
+        # What changes while it takes requests.
         self.functions: BoundedCache[FunctionKey, BatchFunction] = BoundedCache(
             _MAX_FUNCTIONS, spared=lambda function: function.requests_under_way > 0
         )
@@ -159,6 +162,8 @@ class RequestPlacement:
         self.stopped: dict[tuple[str, str], str] = {}
         self.limits: dict[str, int] = {}
         self._retired: list[tuple[str, BatchFunction]] = []
+
+        # Which requests may share calls, and are checked how.
         self.generation = next(_PLACEMENTS) if generation is None else generation
         self._row_limits = {name: RowLimit() for name in self.signatures}
         self._unchecked = unchecked
@@ -170,6 +175,8 @@ class RequestPlacement:
         self._strict_shapes = strict_shapes
         self._max_row_elements = max_row_elements
         self._forms: BoundedCache[_Form, _Place] = BoundedCache(_MAX_FORMS)
+
+        # What requests prove; the trials need all of the above.
         self._on_traffic = on_traffic
         self._on_stopped = on_stopped
         self._unproven = unproven
@@ -317,10 +324,12 @@ class RequestPlacement:
         self, signature: ModelSignature, key: FunctionKey, inputs: Mapping[str, Array] = MappingProxyType({})
     ) -> BatchFunction:
         """The function of a key. `inputs`: of its first request; the shared ones are kept."""
+        # 1. The one in use or used lately.
         function = self.functions.get(key)
         if function is not None:
             return function
-        # Copies, which keep nothing else of the request, such as its message, in memory.
+
+        # 2. A new one. It has copies, which keep nothing else of the request, such as its message, in memory.
         beside = {name: inputs[name].copy() for name in signature.shared} if key.shared else {}
         runs = [_run_of(replica, signature.name, key.outputs, beside) for replica in replicas_of(self.loaded)]
         ragged = signature.ragged_outputs
@@ -342,6 +351,8 @@ class RequestPlacement:
             row_limit=self._row_limits[signature.name],
             on_limit=partial(self.limit, signature.name),
         )
+
+        # 3. It may take the place of an older one, whose forms are forgotten.
         functions_before = len(self.functions)
         self.functions.keep(key, function)
         if len(self.functions) == functions_before:

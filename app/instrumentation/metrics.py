@@ -95,16 +95,21 @@ class Metrics:
         runtime: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        # What others count and know.
         self._state = state
         self._counts = counts
         self._facts = facts
         self._loads = LoadCounts(clock)
         self._exemplars = Exemplars()
+
+        # What events count.
         self._rejected_connections = Counter({"full": 0, "address": 0, "gave_way": 0, "handshake": 0})
         self._refused_requests = Counter(dict.fromkeys(_CAUSES, 0))
         self._denied_requests = Counter(dict.fromkeys(_DENIALS, 0))
         self._credential_loads = Counter(dict.fromkeys(_LOADS, 0))
         self._dropped_lines = 0  # of frontends
+
+        # What a page shows beside that.
         self.loop_lag = LoopLag()
         self._lines = MetricLines()
         self._process = ProcessCollector(registry=None)

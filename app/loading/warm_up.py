@@ -107,6 +107,7 @@ def _warm_signature(
     """The first of the sizes, up to one that cannot be called; see `warm_up`. `tell`: the number and text of a call."""
     warm: list[int] = []
     for rows in all_rows:
+        # 1. A call of this many rows.
         tell(len(warm) + 1, f"signature {signature.name!r} with {rows} {'row' if rows == 1 else 'rows'}")
         try:
             call = _first_call(model, signature, rows)
@@ -114,6 +115,7 @@ def _warm_signature(
             if rows == all_rows[0] and len(all_rows) > 1:
                 call()  # the time of the first call says little about larger ones
         except (ServingError, OverBudget) as reason:
+            # 2. It failed since the model limits the rows of a call: all sizes stay, and the limit is told.
             if isinstance(reason, InvalidRequest) and (most_rows := _limit_of_rows(model, signature, rows, warm)):
                 logger.info(
                     "Signature %r takes at most %d rows in a call: batches have no more: %s",
@@ -121,10 +123,12 @@ def _warm_signature(
                 )  # fmt: skip
                 limits[signature.name] = most_rows
                 return all_rows
+            # 3. Some sizes are warm: these are enough.
             if warm:
                 if isinstance(reason, ServingError):
                     logger.warning("Signature %r gets fewer than %d rows a call: %s", signature.name, rows, reason)
                 break
+            # 4. None is warm: the load fails, or the signature is served cold.
             if isinstance(reason, OverBudget) and not larger:  # the search for an accepted row took all the time
                 _tell_cold(signature, reason, larger=larger)
                 return all_rows[:1]

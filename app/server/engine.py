@@ -81,6 +81,7 @@ class Engine:
         max_queue_bytes: float,
         burst: Burst,
     ) -> None:
+        # What it is told, and how it ends.
         self.settings = settings
         self.sizes = (
             BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
@@ -92,14 +93,20 @@ class Engine:
         self._listener = listener
         self._max_queue_bytes = max_queue_bytes
         self._burst = burst
+
+        # The parts that `start` makes.
         self._runtime: Runtime | None = None
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
         self._pipelines: ServedPipelines | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+        # Options of models and weights of callers, which may change while it serves.
         self._batching_options: dict[str, BatchingOptions] = {}
         self._caller_weights: BoundedCache[str, float] = BoundedCache(_MOST_CALLERS)
         self._delays: dict[str, float] = {}  # by model, as the last load wanted, in milliseconds
+
+        # The models.
         self._roots = ModelRoots(settings.model_roots)
         cache = _cache_folder(settings)
         self._markers = LoadMarkers(None if cache is None else cache / "loading", limit_bytes)

@@ -127,6 +127,7 @@ class Completion:
 
 def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
     """Gives each waiting request its rows or its error, and releases all."""
+    # 1. Each request is answered, and counted for the event.
     started_s, compute_s = execution.started_s, execution.ended_s - execution.started_s
     requests, rows = batch.requests, batch.rows
     waits, failed, failed_rows, expired = [], 0, 0, 0
@@ -147,6 +148,7 @@ def answer(batch: BatchInFlight, execution: Execution) -> BatchExecuted:
             waits.append(wait_s)
         request.release()
 
+    # 2. The batch is over.
     batch.leave()
     return BatchExecuted(
         *batch.key[:3],

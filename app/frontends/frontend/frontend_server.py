@@ -82,6 +82,7 @@ class FrontendServer:
         *,
         listed: bool = False,
     ) -> None:
+        # 1. The engine in the other process, and how this one ends.
         self.settings = settings
         self.failure = ""
         self.stopped = False
@@ -89,6 +90,8 @@ class FrontendServer:
         self._grace_s = settings.drain_grace_s
         self._drain_time = DrainTime(settings.drain_timeout_s)
         self.abandon = self._drain_time.abandon
+
+        # 2. Events: who hears of them, who may cause them, and which are traced.
         self._audit = Audit(settings.audit_log)
         self.listener: Listener = tell_all(
             self.engine.subscriptions, self._audit.subscriptions, InterruptModeration(time.monotonic).subscriptions
@@ -105,6 +108,8 @@ class FrontendServer:
         share = settings.trace_sample_share
         self._traces = Traces(share, self.listener, batches=False) if settings.traces else None
         self.tracing = self._traces.tracing if self._traces is not None else None
+
+        # 3. What protocols use.
         client_memory = client_bytes(budget_bytes(settings.memory_budget_mb), settings.frontends)
         self.memory = ClientMemory(client_memory, self.listener, container_room(settings.frontends))
         self.draining = self.engine.draining
@@ -114,6 +119,8 @@ class FrontendServer:
         self.pages = RenderedPages()
         self.open_inference: OpenInference = _OpenInference(self.engine, self.pages)
         self.reload: Reload | None = self.engine.reload if listed else None
+
+        # 4. gRPC.
         options = grpc or grpc_options(settings)
         self.tls = options.tls
         if self.tls is not None:

@@ -135,6 +135,7 @@ class Numbering:
         }
 
     def _fold_plan(self, name: str, read: Sequence[Value]) -> FoldPlan:
+        # 1. The values of its nodes: those that are read, the states at the start, and the inputs.
         fold = self._parsed.folds[name]
         text, outputs, inputs = fold.text, fold.outputs(), self._parsed.sources[name]
         answered = {value.name: outputs[value.name] for value in read}
@@ -143,6 +144,8 @@ class Numbering:
         start = {key: self._gather(sources, fold.rows[key]) for key, sources in starts.items()}
         nodes = {input_key(each): self._gather(sources, fold.rows[input_key(each)]) for each, sources in inputs.items()}
         arrays = {state_key(state) for state in fold.states} | nodes.keys() | kept
+
+        # 2. The plan: the form of forests, the operations, the arrays that are kept, and where the values come from.
         return FoldPlan(
             ForestRules(
                 fold.slots,

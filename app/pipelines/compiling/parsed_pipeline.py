@@ -33,6 +33,7 @@ class ParsedPipeline:
     """
 
     def __init__(self, text: PipelineText, find: FindSignatures) -> None:
+        # 1. The models' signatures.
         self.text = text
         self.folds = {
             name: _at(f"step {name!r}", _fold, step, find) for name, step in text.steps.items() if step.fold is not None
@@ -42,6 +43,8 @@ class ParsedPipeline:
             for name, step in text.steps.items()
             if name not in self.folds
         }
+
+        # 2. The references of the text, and its conditions.
         self.starts = {
             name: {
                 state: _at(f"step {name!r}: start {state!r}", parse_sources, sources)

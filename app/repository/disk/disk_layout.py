@@ -108,12 +108,16 @@ def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskL
     unreadable: set[str] = set()
     empty: set[str] = set()
     by_name: dict[str, ModelConfig] = {}
+
+    # 1. Models by name.
     for config in configs:
         if _is_unicode(config.name):
             by_name[config.name] = config
         else:  # no status page could print it
             ignored.add(IgnoredFolder(config.base_path, "its name is not valid UTF-8"))
+
     for name, config in by_name.items():
+        # 2. The folder of each, and the files of its newest versions; if it cannot be read, its versions are unknown.
         if config.base_path in silent:
             unreadable.add(name)
             ignored.add(IgnoredFolder(config.base_path, "its storage does not answer"))
@@ -127,6 +131,8 @@ def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskL
             unreadable.add(name)
             ignored.add(IgnoredFolder(config.base_path, f"cannot be read: {error.strerror}"))
             continue
+
+        # 3. Its versions; without any version folder it is no model yet.
         ignored.update(model.ignored)
         if model.empty:
             empty.add(name)

@@ -120,10 +120,14 @@ class LoadMarkers:
     def _write(self, model: str, version: int, files: Fingerprint, *, tight: bool) -> None:
         if self._folder is None or self._closed.is_set():
             return
+
+        # 1. The text; it tells whether a load of the same files has left a mark before.
         key, digest = (model, version), _digest(files)
         again = key in self._left and self._left[key].files == digest
         mark = _LeftMark(digest, self._limit(), tight, again)
         text = json.dumps({"host": self._host, "model": model, "version": version, **mark._asdict()})
+
+        # 2. The file, which this process locks while the load runs.
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path(model, version), os.O_CREAT | os.O_WRONLY, 0o600)
@@ -144,6 +148,8 @@ class LoadMarkers:
             )
             self._closed.set()
             return
+
+        # 3. It is under way, unless the server is to end.
         self._under_way[key] = file
         if self._closed.is_set():  # a request to end the server came meanwhile
             self._unmark(key)

@@ -40,6 +40,7 @@ class GrpcHead:
     )  # fmt: skip
 
     def __init__(self, headers: HeaderList) -> None:
+        # 1. What no field says.
         request = headers.request
         self.fields: tuple[Field, ...] = request.fields
         self.path: str = request.path.decode("latin-1")
@@ -53,6 +54,8 @@ class GrpcHead:
         self.permit: Permit | None = None
         if request.method != b"POST":
             self.status = 405
+
+        # 2. The fields that mean something to gRPC.
         kind = b""
         for name, value in self.fields:
             if name == b"grpc-timeout":

@@ -54,6 +54,7 @@ class FrameReader:
 
         Raises ConnectionFailed, after the frames before the fault.
         """
+        # 1. The preface, once.
         self.more = False
         if content:
             self.keep(content)
@@ -65,6 +66,7 @@ class FrameReader:
             self._preface_read = True
             self._at = at = len(PREFACE)
 
+        # 2. Whole frames; one that is too long ends the connection.
         size, unpack = len(content), HEAD.unpack_from
         while size - at >= HEAD_BYTES:
             if not most:
@@ -82,6 +84,8 @@ class FrameReader:
             self._at = at = end
             most -= 1
             yield kind, flags, number & LARGEST_STREAM, content[start:end]
+
+        # 3. What is left waits for the next bytes.
         if self._content is content:  # else the connection has failed meanwhile
             self._content, self._at = content[at:], 0
 

@@ -26,6 +26,7 @@ class NotPossible(Exception):
 
 def flushing(run: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """`run`, in a thread that takes denormal numbers for zero during the call. Raises NotPossible."""
+    # 1. The functions of libc that read and set a thread's floating-point environment.
     machine = platform.machine()
     if machine not in _CONTROL:
         raise NotPossible(f"denormal numbers cannot be flushed on {machine}")
@@ -37,6 +38,7 @@ def flushing(run: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Sequenc
     get.argtypes = use.argtypes = [ctypes.c_void_p]
     word, bits = _CONTROL[machine]
 
+    # 2. Room for the environments, once for each thread.
     class Thread(threading.local):
         """The environments of this thread, usual and flushing, and their addresses."""
 
@@ -46,6 +48,7 @@ def flushing(run: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Sequenc
 
     thread = Thread()
 
+    # 3. The call: the thread has its usual environment again afterwards.
     def flushed(values: Sequence[Any]) -> Sequence[Any]:
         here = thread
         get(here.usual_at)

@@ -77,9 +77,10 @@ class Frames:
         waiting = [node.name for node in reversed(nodes)]
         begun: set[str] = set()
         while waiting:
+            # 1. The givers of a node come first. A NextIteration comes after its reader; the Enter beside it has the
+            #    same frame.
             name = waiting[-1]
             node = self._by_name[name]
-            # A NextIteration comes after its reader; the Enter beside it has the same frame.
             givers = [giver for giver in map(node_of, data_inputs(node)) if giver in self._by_name]
             if node.op == "Merge":
                 givers = [each for each in givers if self._by_name[each].op != "NextIteration"]
@@ -93,6 +94,8 @@ class Frames:
                 continue
             if missing:
                 raise ValueError(f"node {name!r} is part of a circle")
+
+            # 2. Its frames are those of its innermost giver; Enter adds one, Exit removes it.
             stack = max((stacks[giver] for giver in givers), key=len, default=())
             if node.op == "Enter":
                 stack = (*stack, node.attr["frame_name"].s.decode())

@@ -68,6 +68,7 @@ def prove_rows(
 
     It never raises: a graph that it cannot follow is unknown.
     """
+    # 1. The inputs with rows. Without any, and for a graph with a memory, nothing is proven.
     of_sparse = {name for parts in sparse for name in parts}
     row_inputs = [name for name in inputs if name in of_sparse or has_rows(shapes[name])]
     shared = frozenset(inputs) - frozenset(row_inputs)
@@ -75,10 +76,13 @@ def prove_rows(
         return _all_unknown(outputs, (), shared, "no input has an open first size")
     if writes:
         return _all_unknown(outputs, row_inputs, shared, f"it writes what a later call reads: {', '.join(writes)}")
-    # The three parts of a SparseTensor are one input, numbered by its indices.
+
+    # 2. Each has a number; the three parts of a SparseTensor are one input, numbered by its indices.
     parts = {name for names in sparse for name in (names.values, names.shape)}
     numbered = [name for name in row_inputs if name not in parts]
     origins = Origins(len(numbered))
+
+    # 3. The walk from the inputs to the outputs, and the verdict on each output.
     try:
         walk = Walk(graph.library.function, origins, _variables(variables or {}), vector_keys=vector_keys)
         body = graph_body(graph.node, inputs.values(), outputs.values())

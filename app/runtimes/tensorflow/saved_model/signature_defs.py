@@ -94,6 +94,7 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
     definitions = meta_graph.signature_def
     signatures, reasons = {}, list[str]()
     for name in sorted(set(definitions) - _NOT_FOR_CALLERS):
+        # 1. A signature that cannot be called is left out, and logged.
         definition = definitions[name]
         if reason := _not_servable(definition):
             reasons.append(f"{name!r}, because {reason}")
@@ -104,6 +105,7 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
                 reason,
             )
         else:
+            # 2. Ragged and sparse inputs are one input for callers, but several tensors.
             inputs, ragged = _specs(definition.inputs), ragged_inputs(meta_graph, definition)
             sparse = sparse_inputs(meta_graph, definition)
             signatures[name] = ModelSignature(
@@ -117,6 +119,8 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
                 sparse=tuple(sparse),
                 sparse_sizes={names.indices: sizes for names, sizes in sparse.items()},
             )
+
+    # 3. A model whose signatures are all left out fails to load.
     if reasons and not signatures:
         raise ValueError(f"none of its signatures can be called: not {'; not '.join(reasons)}")
     return signatures

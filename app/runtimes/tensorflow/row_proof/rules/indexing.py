@@ -29,6 +29,7 @@ from app.runtimes.tensorflow.row_proof.rules.shaping import is_vector
 
 @rule("Gather GatherV2 ResourceGather")
 def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), (0,))) -> Results:  # noqa: B008 - it is frozen
+    # 1. Sizes of a shape.
     batch = call.number("batch_dims")
     if isinstance(params, Size) or (is_vector(params) and isinstance(indices, Uniform) and indices.ints is not None):
         places, shape = constant(indices), indices.shape if isinstance(indices, Uniform) else None
@@ -36,6 +37,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
             raise call.unknown("which sizes it takes is not known")
         ints = ints_of(params) or ()
         return numbers_of(shape, tuple([ints[each] for each in places]))
+
+    # 2. Numbers of rows, and places of rows and of distinct entries.
     # ResourceGather has no operand for its axis: it is the first one behind those of the batch.
     (place,) = (batch,) if call.node.op == "ResourceGather" else call.constant(axis, "axis")
     if isinstance(params, Rows) and is_this_row(indices) and batch == 0 and isinstance(indices, Size):
@@ -50,6 +53,8 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
         return _of_distinct(call, params, indices, place)
     if isinstance(params, Numbers | Splits | Index) or isinstance(indices, Places | Splits):
         raise call.unknown("it takes entries of the places of rows")
+
+    # 3. Entries of rows or of what all requests share.
     shape = call.shape(params)
     index_shape = indices.rows.shape if isinstance(indices, Numbers) else call.shape(indices)
     place = normal_axis(call, place, len(shape))
