@@ -24,6 +24,7 @@ from app.transports.grpc.calls import GrpcCall, GrpcCalls
 from app.transports.grpc.options import GrpcOptions
 from app.transports.grpc.server import GrpcServer
 from app.transports.grpc.services import Service
+from app.transports.grpc.taskless import messages_of
 from app.transports.memory.client_memory import ClientMemory
 from app.transports.request_caller import CallerRule
 
@@ -287,3 +288,17 @@ def test_long_messages_of_calls_that_are_not_answered_have_a_budget() -> None:
         await server.stop(0)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "replies"),
+    [
+        ([b"abcd"], [b"1ab", b"1cd"]),
+        ([b"abcd", b"ef"], [b"1ab2e", b"1cd2f"]),
+        ([b""], [b"1", b"1"]),  # rows without numbers are rows
+        ([b"abcd", b""], [b"1ab2", b"1cd2"]),
+    ],
+)
+def test_each_of_joined_calls_gets_its_part_of_each_output(outputs: list[bytes], replies: list[bytes]) -> None:
+    starts = [b"1", b"2"][: len(outputs)]
+    assert messages_of(2, starts, [memoryview(each) for each in outputs]) == replies
