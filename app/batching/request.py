@@ -54,9 +54,9 @@ class LaneKey(NamedTuple):
 class LaterSteps(NamedTuple):
     """The further calls of a larger request, which are judged with it or with its first step.
 
-    calls: their number.
+    calls: the number of these calls.
     models: the models that they call.
-    seconds: their expected seconds; it is called only where time may be short.
+    seconds: gives the expected seconds of the calls; it is called only where time may be short.
     waiting_rows: the rows of its other first steps, which wait already. Room was found for all with the first of them.
     """
 
@@ -135,14 +135,14 @@ class PendingRequest:
         tensor_bytes, room: the memory of its inputs when it was queued, and the room that it takes there (room.py).
         coalesced_s: if it stands for several that arrived in the same turn of the event loop, the arrival of each; its
             reply is a CoalescedReply then.
-        feeds: it is a step of a larger request, whose next steps are submitted when it is answered.
+        feeds: whether it is a step of a larger request, whose next steps are submitted when it is answered.
         supplied: it stood ready until a device was free (waiting/supplies.py).
         judged: admission estimated the time of its answer (admission.py), and let it in.
-        later_step: it is a step of a larger request, but not the first. It keeps the arrival of the whole, so it may
-            come to its lane after others that arrived later.
+        later_step: whether it is a step of a larger request, but not the first. It keeps the arrival of the whole, so
+            it may come to its lane after others that arrived later.
         accept_part: set for a step that stands for several requests: it gets the part that is taken off, before that
             is answered, and returns the part's handle.
-        again: it takes the place of a step that left its lane, and has the arrival of that.
+        again: whether it takes the place of a step that left its lane, and has the arrival of that.
     """
 
     __slots__ = (

@@ -34,7 +34,7 @@ class BatcherOptions:
     """The settings of a batcher. They stay as they are while it serves; a model's options may change (policy.py).
 
     Attributes:
-        max_queue_rows, max_queue_bytes: of the requests that may wait, over all lanes; no rows: only bytes count.
+        max_queue_rows, max_queue_bytes: the most that may wait, over all lanes; without rows only bytes count.
         max_inline_s: calls that are known to take less are made on the event loop; 0 for none.
         admission: a request that is expected to miss its deadline is rejected at once.
         weights: by model, its share of the devices' time beside other models'; empty for none.

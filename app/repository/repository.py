@@ -55,7 +55,7 @@ class ModelRepository:
         labels_anywhere: whether new labels may name versions that are not available (yet).
         strict_readiness: see Readiness.
         storage: reads the disk.
-        copies: of versions whose storage stays slow; by default in the temporary folder.
+        copies: local copies of versions whose storage stays slow; by default in the temporary folder.
         missing_part, settle_s: see Intake.
         room, markers: keep loads that are too large from ending the server; by default no mark is kept.
         empty_grace_s: seconds for which an empty folder, maybe of a mount that went away, unloads nothing.

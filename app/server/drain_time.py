@@ -37,11 +37,11 @@ class DrainTime:
         self._abandoned.set()
 
     async def wait(self, drain: Callable[[], Awaitable[None]] | None, left: object) -> bool:
-        """True if `drain` ended in time; a later call gets the result of the first one.
+        """Waits for `drain`. True if it ended in time; a later call gets the result of the first one.
 
         Args:
             drain: None if there is nothing to drain.
-            left: its repr tells the log what was not answered.
+            left: the object whose repr tells the log what was not answered.
         """
         if self._wait is None:
             if drain is None:

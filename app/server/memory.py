@@ -93,7 +93,7 @@ def spare_from_collection() -> None:
 
 @contextmanager
 def spared_from_collection() -> Iterator[None]:
-    """No collection while the block runs, and `spare_from_collection` at its end: imports make a million objects."""
+    """Stops collections while the block runs; then `spare_from_collection`: imports make a million objects."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -24,7 +24,7 @@ class AccessLog:
     """Writes the lines, of level info, whatever the level of the log: the setting access_log alone turns them off.
 
     Args:
-        share: of the requests, 0 to 1.
+        share: the share of requests that are logged, 0 to 1.
         draw: a number from 0 to below 1, at random.
     """
 
@@ -38,7 +38,7 @@ class AccessLog:
         return cls(share) if share else None
 
     def wants(self) -> bool:
-        """Does the log get a line of this request? To be asked once for each."""
+        """Whether the log gets a line of a request. To be asked once for each."""
         return self._draw() < self._share
 
     def write(

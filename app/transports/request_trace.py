@@ -105,9 +105,9 @@ class Tracing:
     """Decides which requests are traced.
 
     Args:
-        share: of requests without a caller's span that are traced, 0 to 1.
+        share: the share of requests without a caller's span that are traced, 0 to 1.
         record: gets each traced request when it is over; it must not raise.
-        most_per_s: of the requests that chance takes, so many a second at most, and as many at once.
+        most_per_s: the most requests a second that chance takes, and the most at once.
         chance: 0 to below 1, another at each call.
         clock: monotonic seconds.
     """

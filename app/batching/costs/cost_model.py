@@ -120,8 +120,8 @@ class Costs:
         Infinity if no such call and no larger one was made: a smaller one says nothing.
 
         Args:
-            rows: padding included.
-            elements: of its inputs, where rows and inner shape do not tell how many these are.
+            rows: the rows of the call, padding included.
+            elements: the elements of its inputs, where rows and inner shape do not tell how many these are.
         """
         bits = elements.bit_length()
         known = [seconds for (size, least), seconds in self._undisturbed.items() if size >= rows and least >= bits]

@@ -43,7 +43,7 @@ from app.core.values.rounding import Rounding
 
 logger = logging.getLogger(__name__)
 
-#: Of the seconds of all calls. Chosen.
+#: The most that checks take of the seconds of all calls. Chosen.
 SHARE = 0.005
 
 #: Seconds after which a check is made although requests wait. Chosen.

@@ -74,7 +74,7 @@ class KeptRows:
     """The kept rows of one signature.
 
     Attributes:
-        bytes: their memory.
+        bytes: the memory that the rows take.
     """
 
     def __init__(

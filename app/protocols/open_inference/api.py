@@ -127,7 +127,7 @@ class OpenInference:
         Args:
             form: IN_JSON or IN_PROTOBUF.
             models: patterns of the models that are shown; None for all.
-            encoding: of JSON.
+            encoding: the content coding of JSON.
         """
         if name:
             self.resolve(name, version)  # raises for an unknown model, whose name would be the key of a page

@@ -127,7 +127,7 @@ def read_request(
     )
 
 
-#: As `read_request`, on the event loop.
+#: `read_request` on the event loop: raises TakesLong for bodies of many values.
 read_at_once = partial(read_request, most=MOST_VALUES)
 
 
@@ -358,7 +358,7 @@ def write_each(
 
     Args:
         outputs: of all requests together, name -> [sum of rows, ...].
-        rows, ids: of each request.
+        rows, ids: the rows and the id of each request.
     """
     written = list[list[bytes]]()
     for name, array in outputs.items():

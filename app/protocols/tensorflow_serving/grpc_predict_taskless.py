@@ -29,7 +29,7 @@ _Request = message_class("tensorflow.serving.PredictRequest")
 
 
 class PredictTaskless:
-    """How Predict is answered; a Taskless.
+    """Answers Predict without tasks (a `Taskless`).
 
     Args:
         max_message_bytes: the most memory for one input.

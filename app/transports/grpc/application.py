@@ -21,7 +21,7 @@ from app.transports.http2.hpack import HeaderList
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 
-#: Of metadata, as gRPC's own servers say where there is more.
+#: The error of too much metadata, in the words of gRPC's own servers.
 _TOO_LONG = "received metadata size exceeds hard limit ({} vs. {})"
 
 
@@ -29,7 +29,7 @@ _TOO_LONG = "received metadata size exceeds hard limit ({} vs. {})"
 #: tasks take 2 MB, and end in 15 ms.
 MOST_LASTING = 500
 
-#: Of bytes: gRPC's lengths have 32 bits.
+#: A limit of bytes that no message reaches: gRPC's lengths have 32 bits.
 NO_LIMIT = 2**32
 
 _TOO_MANY = f"{MOST_LASTING} streaming calls are open on this connection, and no more may be; open another connection"

@@ -97,7 +97,7 @@ _NOT_HERE = {
 }
 _WHY = {f"grpc.{name}": why for why, names in _NOT_HERE.items() for name in names.split()}
 
-#: For a time of 0 or below. Chosen.
+#: The seconds in place of a time of 0 or below. Chosen.
 _LEAST_S = 1.0
 
 #: Connections, where no argument says it. Chosen: what their clients may make them take, 128 KiB each and 320 KiB with
@@ -153,14 +153,14 @@ def times_of(options: GrpcOptions) -> Times:
 
 
 def _seconds(milliseconds: int) -> float:
-    """Nothing takes no time: it would end every connection."""
+    """The seconds of an argument; a time of 0 or below counts as `_LEAST_S`, since it would end every connection."""
     if milliseconds >= _NONE:
         return inf
     return milliseconds / 1e3 if milliseconds > 0 else _LEAST_S
 
 
 def max_message_bytes(options: GrpcOptions) -> int:
-    """-1 of gRPC's is no limit."""
+    """The most bytes of a message: the argument, else the option; -1 of gRPC's is no limit."""
     most = _numbers(options).get(_MOST_MESSAGE, options.max_message_bytes)
     return most if most >= 0 else _NONE
 

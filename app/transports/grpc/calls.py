@@ -28,18 +28,18 @@ class GrpcCall:
     Attributes:
         started_s: monotonic seconds.
         deadline_s: monotonic seconds; the caller's deadline, or the server's if that is earlier.
-        path: of the method, /package.Service/Method.
+        path: the method's, /package.Service/Method.
         client_id: the client's x-request-id; empty without one.
         trace: None unless it is traced.
         permit: what the caller's credential permits; None where no credential is needed.
-        priority: as in the metadata; 0 without one.
+        priority: the priority in the metadata; 0 without one.
         caller: the name of its caller, for fair shares; empty if callers are not told apart.
         client: the address and the port that it comes from; '' and 0 for a Unix socket.
-        request_id: of a request in a stream, which its error goes back with.
+        request_id: the id of a request in a stream, which its error goes back with.
         model, version, signature: what it asks for, as far as that is known.
         code: the name of the status code; empty while the call has not ended.
-        sent_bytes: of the reply; 0 if they are not known.
-        target: what it changes of what is served, for the audit log.
+        sent_bytes: the bytes of the reply; 0 if they are not known.
+        target: what the call changes of what is served, for the audit log.
         denied: the name of the caller that may not make it, as far as that is known.
     """
 
@@ -110,7 +110,7 @@ class GrpcCalls:
     """The parts that the calls of a protocol share. `listener` gets an event for each unary call, whatever its outcome.
 
     Args:
-        protocol: its name in events.
+        protocol: the protocol's name in events.
         timeout_ms: the longest that a call may take; the caller's deadline may be earlier.
         callers: tells callers apart; None if nothing does.
         readers: read messages that take long to parse; without them a thread does.

@@ -23,15 +23,15 @@ class GrpcHead:
     """The head of a call. Equal ones of a connection are one object.
 
     Attributes:
-        status: of HTTP, if it is no call of gRPC at all; 0 otherwise.
-        path: of the method, such as /package.Service/Method.
-        timeout_s: from the beginning of the call; None without one.
-        encoding: of messages that are compressed.
-        priority: as in the metadata, not read; None without one.
-        long_bytes: what it takes, if that is much; else 0.
+        status: the status of HTTP, if it is no call of gRPC at all; 0 otherwise.
+        path: the method's, such as /package.Service/Method.
+        timeout_s: the client's time-out, from the beginning of the call; None without one.
+        encoding: the encoding of messages that are compressed.
+        priority: the priority in the metadata, not read; None without one.
+        long_bytes: the memory that the head takes, if that is much; else 0.
         request_id: the client's; empty without one.
         fault: why the call is rejected, as the caller is told; empty if it is not.
-        fields: all of it but the pseudo-header fields; names in lower case.
+        fields: all fields but the pseudo-header fields; names in lower case.
         permit: what the caller's credential permits; None where none is needed, or before that is decided.
     """
 

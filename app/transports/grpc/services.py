@@ -40,7 +40,7 @@ class Method:
     """One method of a service.
 
     Attributes:
-        need: of its callers.
+        need: what its callers need.
         streaming: its requests are a stream; lasting: its replies are, so that a call may last as long as it wants.
         answer: makes the reply (a message or its bytes) of a message's bytes, or replies of bytes of many.
         taskless: how its calls are answered without a task each; None if they never are.
@@ -85,13 +85,13 @@ class Service:
 
     Args:
         answers: by name, how each method answers a message that was parsed here.
-        in_process: of methods whose messages may take long to parse; the others parse all of them here.
-        taskless: of methods whose calls need no task; `answers` and `in_process` have what it leaves.
+        in_process: by name, how messages that take long to parse are answered; other methods parse all of them here.
+        taskless: by name, how calls are answered that need no task; `answers` and `in_process` have what it leaves.
         permissions: what each method needs, None if every caller may call it; a method that is missing needs
             administration.
 
     Attributes:
-        methods: by path.
+        methods: the methods by path.
     """
 
     def __init__(

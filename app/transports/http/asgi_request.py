@@ -50,7 +50,7 @@ _TARGET = re.compile(rb"(?:[A-Za-z]+://[^/?#]*)?([^?#]*)(?:\?([^#]*))?")
 class ApplicationHead(Protocol):
     """The head of a request as the application is told of it.
 
-    version: of HTTP. target: path and query, as sent. expects: the client waits for a 100 before it sends the body.
+    version: HTTP's. target: path and query, as sent. expects: the client waits for a 100 before it sends the body.
     """
 
     version: str
@@ -74,7 +74,7 @@ class AsgiRequest:
     """One request that the application answers, and its response.
 
     Attributes:
-        turns, share: of the loop, by which the application's steps are shared out to connections.
+        turns, share: the loop's, by which the application's steps are shared out to connections.
         started: the application has its task.
         expects: the client waits for a 100 before it sends the body.
         body_bytes: bytes of the body that wait for the application.

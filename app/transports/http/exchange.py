@@ -120,7 +120,7 @@ class Coalesced(CoalescedRequest):
             third argument is true.
         bodies: writes the bodies of several replies at once, if they are not long, given the requests' numbers and all
             of their outputs; None: they are written one by one. Each is that of `reply`, which has no other headers.
-        content_type: of the bodies.
+        content_type: the type of the bodies.
     """
 
     reply: Callable[[int, dict[str, Array], bool], Sendable | ReplyLater]

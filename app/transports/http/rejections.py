@@ -68,7 +68,7 @@ class BinaryOutline(NamedTuple):
 
     Attributes:
         text: the JSON.
-        length: of the body.
+        length: the bytes of the body.
     """
 
     text: bytes
@@ -98,7 +98,7 @@ class Rejection(NamedTuple):
     """Applies until `until_s` to a request with the same head and a body that `outline` covers.
 
     Attributes:
-        outline: of the body that was rejected.
+        outline: the outline of the body that was rejected.
         until_s: monotonic seconds.
         asked: model, version and signature, for the event.
         reply: the reply.

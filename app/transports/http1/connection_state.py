@@ -25,5 +25,6 @@ class State(Enum):
     ENDING = "ending"
 
 
-#: Of each request. Measured: to look one up as an attribute of State takes 60 ns more (Python 3.11).
+#: The states of each request, by shorter names. Measured: to look one up as an attribute of State takes 60 ns more
+#: (Python 3.11).
 IDLE, ANSWERING = State.IDLE, State.ANSWERING

@@ -70,7 +70,7 @@ FRAMING = frozenset(
 #: A name and the colon behind it.
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:")
 
-#: Of what is read of a head; a longer one is not kept: at most 2 MiB of each kind (chosen, with MAX_HEADS). Alike heads
+#: The most that is read of a head that is kept: at most 2 MiB of each kind (chosen, with MAX_HEADS). Alike heads
 #: hold their layout and last values, too: measured up to 24 KiB each, with a hundred long names.
 _MAX_READ_BYTES = 2048
 
@@ -86,7 +86,7 @@ _MAX_NAMES, _MAX_NAME_BYTES = 1024, 64
 #: The most digits of a Content-Length; more are left to HeadParser.
 _MAX_DIGITS = 15
 
-#: Of fields; the last three are unread.
+#: The kinds of fields; the last three are unread.
 _NO_FIELD, _READ, _CREDENTIAL, _LENGTH, _UNREAD, _ID, _PARENT = range(7)
 _IS_READ = frozenset({_READ, _CREDENTIAL})
 _OWN_KINDS = {_CONTENT_LENGTH: _LENGTH, REQUEST_ID: _ID, TRACEPARENT: _PARENT}

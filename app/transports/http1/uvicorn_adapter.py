@@ -92,8 +92,8 @@ class HttpPort(NamedTuple):
     """A port of the server.
 
     sockets: bound, not yet listening.
-    fast_path: of its connections; http2: serves those of HTTP/2.
-    handshakes: of a port with TLS.
+    fast_path: the fast path of its connections; http2: serves connections of HTTP/2.
+    handshakes: the handshakes of a port with TLS.
     """
 
     sockets: Sequence[socket]
@@ -109,7 +109,7 @@ class DrainingServer(uvicorn.Server):
 
     Args:
         server: is drained before the end.
-        connections: of all its ports.
+        connections: the connections of all its ports.
         ports: where it listens.
         at_once: the signal that ends the server without a drain; None: a second one of any kind.
 

@@ -26,7 +26,7 @@ class Http2Limits:
 
     Attributes:
         max_streams: requests at the same time; further ones are refused.
-        max_list_bytes: of the fields of a request, 32 for each included; the rest of a longer list is not kept.
+        max_list_bytes: bytes of the fields of a request, 32 for each included; the rest of a longer list is not kept.
         stream_window, connection_window: bytes that may come before the first of them are acknowledged.
         max_ping_strikes: pings in a row that come too soon, while nothing is sent; one more ends the connection.
         min_ping_interval_s: seconds between pings that do not.

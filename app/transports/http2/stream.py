@@ -71,7 +71,7 @@ class StreamOwner:
     """The owner of a stream, which answers its request.
 
     Args:
-        head_bytes: of a long head, which is held until the request is answered, beside its body.
+        head_bytes: bytes of a long head, which is held until the request is answered, beside its body.
 
     Attributes:
         connection: the Http2Protocol.

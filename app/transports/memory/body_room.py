@@ -69,7 +69,7 @@ def growth_of(fields: Sequence[tuple[bytes, bytes]], target: bytes = b"") -> flo
     0 for a stream, which is not held as a whole; 1 for one that is compressed: what it is inflated to is reserved then.
 
     Args:
-        fields: of the head, names in lower case.
+        fields: the fields of the head, names in lower case.
         target: path and query, as sent.
     """
     named = dict(reversed(fields))  # the first of several

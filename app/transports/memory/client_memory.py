@@ -24,7 +24,7 @@ class ClientMemory:
     Attributes:
         bodies, unread: bytes that are held now, of requests and of replies.
         full: nothing more is taken, since unread replies have that quarter and more.
-        room: for what bodies become, in a container.
+        room: the room for what bodies become, in a container.
     """
 
     __slots__ = ("_listener", "bodies", "full", "limit", "room", "unread")

@@ -135,7 +135,7 @@ class ServedTls:
             return str(error)
 
     def _change(self, seen: TlsTexts | str) -> None:
-        """Raises TlsError."""
+        """Uses the files that were seen, from the next handshake on. Raises TlsError if they cannot be used."""
         if isinstance(seen, str):
             raise TlsError(seen)
         if bool(seen.client_ca) != bool(self.texts.client_ca):
@@ -175,7 +175,7 @@ def _content(file: str, name: str) -> bytes:
 
 
 def _checked(texts: TlsTexts) -> dict[str, float]:
-    """When they end. Raises TlsError if they cannot be used."""
+    """When the files' certificates end; warns of those that are not valid now. Raises TlsError if they are unusable."""
     texts.context(())
     expires_s = texts.expiry()
     begins_s = earliest_use_s(texts.certificate)

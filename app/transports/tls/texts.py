@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from app.transports.tls.validity import NotACertificate, certificates_in, latest_use_s
 
-#: Of TLS 1.2: forward secrecy and authenticated encryption, as HTTP/2 demands (RFC 9113, section 9.2.2; RFC 9325,
-#: section 4.2). Those of TLS 1.3 are all so.
+#: The ciphers of TLS 1.2: forward secrecy and authenticated encryption, as HTTP/2 demands (RFC 9113, section 9.2.2;
+#: RFC 9325, section 4.2). Those of TLS 1.3 are all so.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 

@@ -96,7 +96,7 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
         make: makes the connection above, once the handshake has ended.
 
     Attributes:
-        address: of the client; empty for a Unix socket.
+        address: the client's; empty for a Unix socket.
         waits_since_s: monotonic second at which it was accepted.
     """
 
@@ -379,5 +379,5 @@ class TlsConnection(asyncio.Protocol, asyncio.Transport):
 _OPEN = TlsConnectionState.OPEN
 _IN_HANDSHAKE = frozenset({TlsConnectionState.WAITING, TlsConnectionState.SHAKING})
 
-#: Of a connection whose client has sent nothing yet.
+#: The input of a connection whose client has sent nothing yet.
 _NO_BYTES = ssl.MemoryBIO()

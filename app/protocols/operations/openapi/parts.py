@@ -139,7 +139,7 @@ def operation(
         name: unique in the document; generators of clients name a function by it.
         replies: content by media type, of status 200.
         body: content by media type.
-        headers: of the reply with status 200.
+        headers: the headers of the reply with status 200.
     """
     responses = failures(errors)
     if replies is not None:

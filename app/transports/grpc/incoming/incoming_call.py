@@ -25,7 +25,7 @@ LONG_BYTES = 64 * 1024
 #: Compressed messages of more bytes are inflated in a thread. Chosen: 4 KiB may become 4 MB, in 5 ms.
 _INFLATED_HERE_BYTES = 4096
 
-#: Of a task with its method's frames. Measured by tests/transports/grpc/incoming/test_memory.py: 3,500 to 4,100.
+#: Bytes of a task with its method's frames. Measured by tests/transports/grpc/incoming/test_memory.py: 3,500 to 4,100.
 TASK_BYTES = 4608
 
 
@@ -50,7 +50,7 @@ class IncomingCall(GrpcCall, StreamOwner):
     """The owner of a stream: cuts its content into messages, and ends it.
 
     Attributes:
-        streaming: its request may be of any number of messages, at any time.
+        streaming: its request may have any number of messages, at any time.
         began: the head of its answer was sent.
         reserved: bytes of `memory`, for what its longest message and its reply may become.
     """

@@ -17,7 +17,7 @@ PREFIX = struct.Struct(">BI")
 #: Encodings of messages that we read, as `grpc-accept-encoding` names them.
 ENCODINGS = b"identity, deflate, gzip"
 
-#: Of a message beside its content. Chosen: somewhat more than Python takes.
+#: The memory of a message beside its content. Chosen: somewhat more than Python takes.
 _OBJECT_BYTES = 128
 
 #: zlib's window bits for each.
@@ -40,7 +40,7 @@ class Message(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory that it takes while it waits, those of the object included."""
+        """Bytes of memory that the message takes while it waits, those of the object included."""
         return len(self.content) + _OBJECT_BYTES
 
 

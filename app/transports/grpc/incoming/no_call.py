@@ -6,7 +6,7 @@ from app.transports.grpc.incoming import replies
 from app.transports.http2.protocol import Http2Protocol
 from app.transports.http2.stream import Stream
 
-#: Of a long upload no more is waited for. Chosen: a quarter of the window that a stream has at first.
+#: A request of more bytes is answered before its end. Chosen: a quarter of the window that a stream has at first.
 _MOST_BYTES = 16 * 1024
 
 

@@ -57,12 +57,12 @@ class StreamCall(IncomingCall):
             self.fail(error)
 
     def _begin_task(self) -> None:
-        """Raises NoMemoryLeft."""
+        """Begins the task of the call, which holds memory until its end. Raises NoMemoryLeft."""
         self._hold_until_end(_LASTING_BYTES)
         self.run(self._answer)
 
     def _hold_until_end(self, size: int) -> None:
-        """Raises NoMemoryLeft."""
+        """Holds so many bytes more until the call ends. Raises NoMemoryLeft."""
         self._held_until_end += size
         if not self.connection.hold(size):
             raise self.memory.rejection()

@@ -32,7 +32,7 @@ class UnaryCall(IncomingCall):
     """One call. Its message is whole before it begins.
 
     Attributes:
-        begun: it was submitted, alone or together with others.
+        begun: the call was submitted, alone or together with others.
         computation: what the batcher computes for this call alone; None before, and in a call of several.
         handle: the handle of the request that the batcher computes, for this call or for several.
     """
@@ -102,7 +102,7 @@ class UnaryCall(IncomingCall):
             self.fail(error)
 
     def _begin(self, content: bytes) -> None:
-        """Raises NoMemoryLeft."""
+        """Begins the method with the whole message, in a task if it needs one. Raises NoMemoryLeft."""
         if self.method.taskless is None:
             self._begin_task(self._answer, content)
         else:
@@ -112,7 +112,7 @@ class UnaryCall(IncomingCall):
     # --- in a task ---
 
     def _begin_task(self, work: Callable[[bytes], Awaitable[None]], content: bytes) -> None:
-        """Raises NoMemoryLeft."""
+        """Begins a task, and holds its memory and the message's. Raises NoMemoryLeft."""
         self.hold(len(content) + TASK_BYTES)
         if self._timer is None:
             self.watch_time()

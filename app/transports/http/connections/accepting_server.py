@@ -24,7 +24,7 @@ class UvicornState(Protocol):
 
     Attributes:
         connections, tasks: open now; uvicorn waits for them when it stops.
-        default_headers: of every reply, Date among them; a new list each second.
+        default_headers: the headers of every reply, Date among them; a new list each second.
         total_requests: how many were answered.
     """
 
@@ -38,14 +38,14 @@ class AcceptingServer:
     """The server that accepted the connections of one port.
 
     Args:
-        connections: of all ports of the process.
-        state: counts those of this server.
+        connections: the connections of all ports of the process.
+        state: counts the connections of this server.
 
     Attributes:
         http2: serves HTTP/2; None if only HTTP/1.1 is spoken.
         application: the ASGI application, which answers what the fast path does not take.
         lifespan_state: what the application keeps for all requests.
-        tasks: of requests; the server awaits them when it stops.
+        tasks: the tasks of requests; the server awaits them when it stops.
     """
 
     def __init__(

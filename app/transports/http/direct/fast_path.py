@@ -54,7 +54,7 @@ class FastPath:
         find: the protocol of a path, or None.
         headers: added to every reply on it.
         clock: monotonic seconds.
-        memory: for bodies and replies of all connections.
+        memory: the memory for bodies and replies of all connections.
         burst: see RequestCoalescer.
         access: says which callers may send what; None if every caller may send all.
         probes: answered by connections before all else; None if the application answers them.

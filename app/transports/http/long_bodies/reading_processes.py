@@ -74,7 +74,7 @@ class ReadingProcesses:
 
         Args:
             left_s: seconds from now until the deadline.
-            size: of the body, in bytes.
+            size: the bytes of the body.
 
         Raises:
             DeadlineExceeded: no time is left.
