@@ -54,7 +54,7 @@ class Page(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Beside Content-Type and Content-Length."""
+        """The headers beside Content-Type and Content-Length."""
         return {} if self.encoding is None else {"content-encoding": self.encoding}
 
 
@@ -96,7 +96,7 @@ class RenderedPages:
         return page
 
     async def fetch(self, key: Hashable, fetch: Callable[[], Awaitable[T]]) -> T:
-        """As `ask`, for a page that another process makes, at its time: equal asks are one question to it."""
+        """The page that another process makes, at its time: equal asks, as those of `ask`, are one question to it."""
         page: T = await self._wait(key, partial(self._fetch, key, fetch))
         return page
 

@@ -53,7 +53,7 @@ class Reflection:
             yield reply
 
     def _fill(self, reply: Any, request: Any) -> None:
-        """Raises KeyError: there is nothing of that name."""
+        """Puts the answer to a request into `reply`. Raises KeyError: there is nothing of that name."""
         match request.WhichOneof("message_request"):
             case "file_by_filename":
                 file = pool().FindFileByName(request.file_by_filename)

@@ -128,7 +128,7 @@ class Service:
 
 
 def parse_message(kind: Any, content: bytes) -> Any:
-    """Raises DecodeError; InvalidRequest if it has very many fields."""
+    """The message of type `kind` in `content`. Raises DecodeError; InvalidRequest if `check_fields` rejects it."""
     check_fields(content)
     return kind.FromString(content)
 

@@ -131,7 +131,7 @@ class HttpApi:
         return 0.0
 
     def begin_in_thread(self, exchange: Exchange, body: bytes, process: ReadingProcess | None) -> Computation:
-        """As `begin`, in a thread: `process` reads the body, whatever that takes, or the thread if it is None.
+        """The computation of a request, in a thread: `process` reads the body, or the thread if it is None.
 
         Raises:
             ServingError: the request cannot be computed.
@@ -288,7 +288,7 @@ class HttpApi:
         return await self._read(exchange, self.options.max_body_bytes)
 
     async def read_short(self, exchange: AsgiExchange) -> bytes:
-        """As `read`, for a body that the event loop parses: one of `LONG_BODY_BYTES` or more is too large."""
+        """The whole body, as by `read`, if the event loop parses it: `LONG_BODY_BYTES` or more are too large."""
         limit = min(self.options.max_body_bytes, LONG_BODY_BYTES - 1)
         return await self._read(exchange, limit)
 

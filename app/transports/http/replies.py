@@ -165,7 +165,7 @@ def is_large(pieces: Sequence[Buffer]) -> bool:
 
 
 def content_bytes(reply: Sendable) -> int:
-    """Bytes of its body."""
+    """The bytes of a reply's body."""
     return sum(map(len, reply.pieces))
 
 

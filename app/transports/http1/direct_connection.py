@@ -168,7 +168,7 @@ class DirectConnection(ServedConnection):
         return _OK_LINES % (STATUS_LINES[200], self._common_lines(), content_type, timing)
 
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
-        """As `reply`, with status 200; `start` is what `ok_lines` gave."""
+        """Writes a reply with status 200, as `reply` does; `start` is what `ok_lines` gave."""
         own = id_line(exchange.request_id) if exchange.request_id else b""
         if self._says_close or now >= self._old_s or not exchange.keep_alive:
             self._reply([start, b"%d\r\n" % len(body), own], (body,), now, keep_alive=exchange.keep_alive)

@@ -268,7 +268,7 @@ class Http1AsgiRequest(AsgiRequest):
     # --- the end ---
 
     def _leave(self) -> None:
-        """The response is complete."""
+        """Lets the connection go on once the response is complete: it ends, or reads what is left of the body first."""
         if not self._keep_alive:
             self._end()
         elif self._framing.complete:

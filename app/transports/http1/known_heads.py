@@ -152,7 +152,7 @@ class KnownHeads:
         return alike.read(head)
 
     def admit(self, parser: HeadParser) -> Recognised | None:
-        """As `find`, of a head that is parsed, if its request takes the fast path, else None."""
+        """The meaning of a parsed head, which is learnt, if its request takes the fast path; else None. See `find`."""
         if not parser.usual:
             return None
         asked = self.fast_path.read(parser.target, parser.headers)

@@ -90,6 +90,6 @@ class FrameReader:
             self._content, self._at = content[at:], 0
 
     def _check_preface(self, content: bytes) -> None:
-        """Section 3.4."""
+        """Checks that the client begins with the preface (section 3.4), as far as it has come."""
         if not PREFACE.startswith(content[: len(PREFACE)]):
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "expected the preface of HTTP/2")

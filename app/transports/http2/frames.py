@@ -36,7 +36,7 @@ _U32_U32 = struct.Struct(">II")
 
 
 class ErrorCode(IntEnum):
-    """Section 7."""
+    """The codes of errors (section 7)."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1

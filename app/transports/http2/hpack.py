@@ -113,7 +113,7 @@ class Decoder:
         self._remembered = 0
 
     def decode(self, block: bytes) -> HeaderList:
-        """Raises CompressionError."""
+        """The fields of a header block. Raises CompressionError."""
         known = self._blocks.get(block)
         if known is not None:
             return known
@@ -187,7 +187,7 @@ class Decoder:
         return (name, value), at
 
     def _entry(self, index: int) -> Field:
-        """Section 2.3.3."""
+        """The field of this index in the static or the dynamic table (section 2.3.3)."""
         if 0 < index <= _STATIC:
             return STATIC_TABLE[index - 1]
         if 0 < index <= _STATIC + len(self._table):
@@ -201,7 +201,7 @@ class Decoder:
         self._evict()
 
     def _resize(self, limit: int) -> None:
-        """Section 4.2."""
+        """Changes the bytes that the dynamic table may have (section 4.2)."""
         if limit > self._max_table_bytes:
             raise CompressionError(f"the table becomes {limit} bytes; expected {self._max_table_bytes} at most")
         self._limit = limit
@@ -236,7 +236,7 @@ def _number(block: bytes, at: int, mask: int) -> tuple[int, int]:
 
 
 def _string(block: bytes, at: int) -> tuple[bytes, int]:
-    """Section 5.2."""
+    """The string at this place, and the place after it (section 5.2)."""
     first = block[at]
     if first & 0x7F == 0x7F:
         length, at = _number(block, at, 0x7F)

@@ -87,7 +87,7 @@ _ROWS = _rows()
 
 
 def _step(row: _Row, byte: int) -> _Step:
-    """Raises CompressionError."""
+    """The step of a byte behind `row`, which is kept in it. Raises CompressionError."""
     node, decoded = row.node, b""
     for place in range(7, -1, -1):
         node = _NODES[node][byte >> place & 1]

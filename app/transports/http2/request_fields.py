@@ -40,7 +40,7 @@ class RequestFields:
 
 
 def read_request(headers: HeaderList) -> RequestFields:
-    """Raises StreamFailed."""
+    """The method, the path and the fields of a request. Raises StreamFailed: it is malformed (section 8.3.1)."""
     pseudo: dict[bytes, bytes] = {}
     at = 0
     for name, value in headers.fields:

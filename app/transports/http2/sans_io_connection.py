@@ -149,7 +149,7 @@ class SansIoConnection(Sending):
     # --- frames of requests ---
 
     def _data(self, flags: int, number: int, payload: bytes) -> None:
-        """Section 6.1."""
+        """Data of a request (section 6.1)."""
         # 1. The connection's window, in which padding counts.
         if not number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "DATA of no stream")
@@ -200,7 +200,7 @@ class SansIoConnection(Sending):
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
 
     def _headers(self, flags: int, number: int, payload: bytes) -> None:
-        """Section 6.2."""
+        """The head or the trailers of a request, or their beginning (section 6.2)."""
         if not number & 1:  # section 5.1.1: ours would be even, and there are none
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "HEADERS of a stream that no client opens")
         if flags & PADDED:
@@ -280,7 +280,7 @@ class SansIoConnection(Sending):
         self._events.append(Request(stream, headers, ended))
 
     def _trailers(self, stream: Stream, headers: HeaderList, ended: bool) -> None:
-        """Section 8.1: they end the request."""
+        """Trailers, which end the request (section 8.1)."""
         if stream.remote_closed:
             raise ConnectionFailed(ErrorCode.STREAM_CLOSED, "HEADERS of a stream that was ended")
         check_fields(headers.fields)
@@ -295,7 +295,7 @@ class SansIoConnection(Sending):
             self.streams.pop(stream.id, None)
 
     def _rst_stream(self, _: int, number: int, payload: bytes) -> None:
-        """Section 6.4."""
+        """The client resets a stream (section 6.4)."""
         self._check_length(payload, 4)
         stream = self.streams.pop(number, None)
         if stream is None:
@@ -309,7 +309,7 @@ class SansIoConnection(Sending):
     # --- frames of the connection ---
 
     def _priority(self, _: int, number: int, payload: bytes) -> None:
-        """Section 6.3: it says nothing any more."""
+        """A priority, which says nothing any more (section 6.3)."""
         if not number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PRIORITY of no stream")
         self._spend(1)
@@ -319,7 +319,7 @@ class SansIoConnection(Sending):
             raise StreamFailed(ErrorCode.PROTOCOL_ERROR)
 
     def _settings(self, flags: int, number: int, payload: bytes) -> None:
-        """Section 6.5."""
+        """The client's settings, or its acknowledgement of ours (section 6.5)."""
         if number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "SETTINGS of a stream")
         if len(payload) % 6 or (flags & ACK and payload):
@@ -333,7 +333,10 @@ class SansIoConnection(Sending):
         self._out.append(frames.frame(SETTINGS, ACK, 0))
 
     def _apply_setting(self, name: int, value: int) -> None:
-        """Section 6.5.2. The others say what we never do, or need not know: we send no table, and small frames."""
+        """A setting (section 6.5.2).
+
+        Those that are not named here say what we never do, or need not know: we send no table, and small frames.
+        """
         if name == frames.INITIAL_WINDOW_SIZE:
             if value > LARGEST_WINDOW:
                 raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "the initial window is too large")
@@ -347,7 +350,7 @@ class SansIoConnection(Sending):
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a setting is out of its range")
 
     def _change_windows(self, change: int) -> None:
-        """Section 6.9.2."""
+        """Changes the windows of all open streams, as the client's setting changed (section 6.9.2)."""
         if not change:
             return
         self._spend(len(self.streams) / 16)
@@ -358,7 +361,7 @@ class SansIoConnection(Sending):
             self._window_opened(stream)
 
     def _ping(self, flags: int, number: int, payload: bytes) -> None:
-        """Section 6.7."""
+        """A ping, or the answer to one of ours (section 6.7)."""
         if number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PING of a stream")
         self._check_length(payload, 8)
@@ -376,7 +379,7 @@ class SansIoConnection(Sending):
         self._out.append(frames.frame(PING, ACK, 0, payload))
 
     def _goaway(self, _: int, number: int, payload: bytes) -> None:
-        """Section 6.8: it opens no more streams, which needs nothing of us."""
+        """The client accepts no more streams of ours, which there never are (section 6.8)."""
         if number:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "GOAWAY of a stream")
         if len(payload) < 8:
@@ -384,7 +387,7 @@ class SansIoConnection(Sending):
         self._spend(1)
 
     def _window_update(self, _: int, number: int, payload: bytes) -> None:
-        """Section 6.9."""
+        """The window of a stream, or of the connection, grows (section 6.9)."""
         self._check_length(payload, 4)
         increment = int.from_bytes(payload) & LARGEST_WINDOW  # behind a reserved bit
         self._spend(1)
@@ -410,7 +413,7 @@ class SansIoConnection(Sending):
         raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE of a client")  # section 8.4
 
     def _unknown(self, *_: object) -> None:
-        """Section 5.5: frames of other kinds are dropped."""
+        """A frame of another kind, which is dropped (section 5.5)."""
         self._spend(1)
 
     #: By the number of the kind; the last one takes all others.
@@ -446,13 +449,13 @@ class SansIoConnection(Sending):
         self._spend(1)
 
     def _not_open(self, number: int) -> None:
-        """Data of a stream that is not open (section 5.1)."""
+        """Fails for data of a stream that is not open, unless we reset it (section 5.1)."""
         self._not_idle(number)
         if number not in self._reset:
             raise StreamFailed(ErrorCode.STREAM_CLOSED)
 
     def _not_idle(self, number: int) -> None:
-        """Section 5.1, idle."""
+        """Fails the connection if the stream was never opened (section 5.1, idle)."""
         if not number or number > self.last_stream or not number & 1:
             raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "a frame of a stream that was not opened")
 
@@ -472,7 +475,7 @@ class SansIoConnection(Sending):
 
 
 def _without_padding(payload: bytes) -> bytes:
-    """Section 6.1."""
+    """The payload of a frame that is padded (section 6.1)."""
     if not payload or payload[0] >= len(payload):
         raise ConnectionFailed(ErrorCode.PROTOCOL_ERROR, "padding that is longer than its frame")
     return payload[1 : len(payload) - payload[0]]

@@ -93,7 +93,7 @@ class Connections:
         self._looks_again_s = -inf
 
     def number(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._open)
 
     def admit(self, connection: Waiting, *, tell: bool = True) -> str:

@@ -38,20 +38,20 @@ class ReplyWriter(Protocol):
 
     @property
     def share(self) -> Share:
-        """The connection's."""
+        """The connection's share of the event loop."""
 
     @property
     def address(self) -> str:
-        """The client's, without the port."""
+        """The client's address, without the port."""
 
     def reply(self, exchange: DirectExchange, reply: Sendable, now: float) -> None:
         """Writes the reply; the connection is free for the next request."""
 
     def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        """How replies with status 200 begin now, up to the value of Content-Length: the same for a version of HTTP."""
+        """The lines that replies with status 200 begin with now, in this version of HTTP, up to Content-Length's value."""
 
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
-        """As `reply`, with status 200; `start` is what `ok_lines` gave."""
+        """Writes a reply with status 200, as `reply` does; `start` is what `ok_lines` gave."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -61,8 +61,8 @@ class DirectExchange(Exchange):
     """One request and its reply on a connection of ours; for the batcher it is the `Reply`.
 
     Attributes:
-        begun: it was submitted, alone or together with others, or failed before it could be.
-        answered: its reply is decided; nothing may decide it again. Long replies are still being written then.
+        begun: the request was submitted, alone or together with others, or failed before it could be.
+        answered: the reply is decided; nothing may decide it again. Long replies are still being written then.
         response_complete: the reply was given to the connection, or the client has gone.
     """
 

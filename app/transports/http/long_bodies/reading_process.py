@@ -140,7 +140,7 @@ class ReadingProcess:
             self._process.kill()
 
     def end(self) -> None:
-        """Never waits."""
+        """Kills the process, and closes the connection to it. Never waits."""
         self.kill()
         self._channel.close()
         threading.Thread(target=self._process.wait, name="reading process ends", daemon=True).start()
