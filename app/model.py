@@ -101,7 +101,7 @@ class Model:
         later: LaterSteps | None = None,
         asked_s: float | None = None,
     ) -> RequestHandle:
-        """As `submit`, for a step of a larger request, which holds a lease; see Steps.submit in app/batching/steps.py.
+        """Check and queue a step of a larger request, which holds a lease; see Steps.submit in app/batching/steps.py.
 
         Raises: of a first step (`later` is given), as `submit`; of another one, if it does not fit the signature.
         """

@@ -5,8 +5,8 @@ neither: it returns its findings in an Execution, and the event loop acts on tha
 
 One bad request fails alone. A batch has no outcomes if it is rejected because of its input, if there is no memory for
 it, or if its outputs cannot be split; its requests are then run again in smaller groups (isolation.py). Any other
-failure fails the requests of that call, without a retry. Of a function that is not batchable each request is run
-exactly once.
+failure fails the requests of that call, without a retry. A function that is not batchable runs each request by itself,
+once, unless its time is over or its caller has gone by then.
 """
 
 from __future__ import annotations

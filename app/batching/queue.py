@@ -48,17 +48,17 @@ def _largest(lane: Lane) -> int:
 
 
 class RequestQueue:
-    """All lanes, and the room that they share.
+    """The waiting requests: all lanes, and the room that they share.
 
     Args:
-        max_rows, max_bytes: of the requests that wait (room.py).
+        max_rows, max_bytes: the most that may wait (room.py).
         callers: the callers, which have fair shares of devices and room; None if callers are not told apart.
         weights: by model, its share of the room that is kept for models (room.py).
         most_rows: the rows of a full batch of a lane.
 
     Attributes:
         callers: as given.
-        rows, bytes: of the requests that wait.
+        rows, bytes: the rows and bytes that wait.
         work: the seconds of the waiting calls, except for those of the only lane.
         only_lane: the lane in which all requests wait, if it was the only one since it was opened, without fair
             callers: it needs no place in an order, and no other lane waits for its work.

@@ -52,7 +52,7 @@ class ProcessArguments:
 
     @property
     def files(self) -> list[int]:
-        """All that are inherited."""
+        """The descriptors of all sockets, which the process inherits."""
         return [*self.sockets, *self.grpc_sockets]
 
     def line(self) -> bytes:

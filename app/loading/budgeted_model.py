@@ -82,7 +82,7 @@ class BudgetedModel:
         return self._clock() - self._waited_s
 
     def run(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        """As LoadedModel; raises NoTimeLeft if the call would not end in time, TooMuchMemory if it would not fit."""
+        """Calls the model. Raises NoTimeLeft: the call would not end in time; TooMuchMemory: it would not fit."""
         cells = sum(array.size for array in inputs.values()) or 1  # rows may have no columns
         known = self._seconds.setdefault(signature, {})
         needed_s = self.expected_s(signature, cells)

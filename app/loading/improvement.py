@@ -145,7 +145,7 @@ class Improvement:
         return self._round > 1
 
     def run_in_advance(self, report: ProgressReport) -> bool:
-        """As `run`, before the version is served: its model belongs to the calling thread."""
+        """Does what `run` does before the version is served: its model belongs to the calling thread."""
         later = self._on_loop, self._report
         self._on_loop, self._report = _call, report
         try:

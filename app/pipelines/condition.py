@@ -49,7 +49,7 @@ class Condition:
     """
 
     def __init__(self, text: str) -> None:
-        """Raises PipelineInvalid."""
+        """Reads the text of a condition. Raises PipelineInvalid."""
         self.text = text
         self.references: dict[Reference, None] = {}
         self.reduced: set[Reference] = set()

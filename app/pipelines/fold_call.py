@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class HasCalls(Protocol):
-    """A fold."""
+    """A fold, as its calls use it."""
 
     def computed(self, call: FoldCall, answer: Answer) -> None: ...
 

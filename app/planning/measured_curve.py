@@ -74,7 +74,7 @@ class MeasuredCurve:
         return CostCurve.through(sorted(self.seconds), self.seconds)
 
     def write(self, file: Path) -> None:
-        """Raises OSError."""
+        """Writes the curve to a file, as JSON. Raises OSError."""
         content = {"ferry_curve": _VERSION, **asdict(self)}
         file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

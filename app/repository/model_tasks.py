@@ -41,7 +41,7 @@ class ModelTasks:
         return task
 
     def begin_following(self, name: str) -> None:
-        """As `begin`, for a pipeline whose models have come: `finished` without a name waits for it, too."""
+        """Begin the task of a held model that may be loaded now; `finished` without a name waits for it, too."""
         self._following.add(name)
         self.begin(name)
 

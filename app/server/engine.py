@@ -225,7 +225,7 @@ class Engine:
         return await self.drain_time.wait(self._batcher.drain if self._batcher else None, self._batcher)
 
     async def close(self, drained: bool) -> bool:
-        """Unload the models if drained, and end the threads; False if a load in progress was not waited for."""
+        """Unload the models if drained, and end the threads. False if not drained, or if a load was not waited for."""
         unloaded = False
         for task in self._tasks:
             task.cancel()
@@ -277,7 +277,7 @@ class Engine:
         await self.repository.reload(configs)
 
     def _load(self, name: str, version: int, path: Path) -> Model | PipelineModel:
-        """Loads a version for the repository, on the loader thread."""
+        """Loads a version for the repository, on a loader thread."""
         assert self._loader is not None  # noqa: S101 - the repository starts after the loader is there
         overrides = self.repository.overrides.get(name, NO_OVERRIDES)
         if (path / PIPELINE_FILE).is_file():
@@ -287,7 +287,7 @@ class Engine:
         return model
 
     def _load_pipeline(self, name: str, version: int, path: Path, overrides: LoadOverrides) -> PipelineModel:
-        """Loads a pipeline, on the loader thread; its models are looked up on the event loop."""
+        """Loads a pipeline, on a loader thread; its models are looked up on the event loop."""
         if overrides != NO_OVERRIDES:
             raise _no_batches_of_its_own(name)
         text = read_pipeline(path)

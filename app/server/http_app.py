@@ -66,10 +66,10 @@ _UPGRADE_REJECTED = HttpReply(
 
 
 class HttpBackend(GrpcBackend, Operable, BatchingControl, Drainable, Protocol):
-    """The server behind the application: Server, or frontends/frontend/frontend_server.py.
+    """The server behind the application: `Server`, or `FrontendServer` in a frontend.
 
     draining: set when the server drains.
-    http_connections: how many are open; it is told.
+    http_connections: gives the number of open connections; set by the server of HTTP.
     tls: the TLS of handshakes; None without TLS.
     stopped: no model is in use or being loaded any more.
     """

@@ -106,7 +106,7 @@ class BlockAllocator:
         return None
 
     def give_back(self, start: int) -> None:
-        """Raises KeyError if no block that was taken begins there."""
+        """Frees the block that begins at `start`. Raises KeyError if no block that was taken begins there."""
         end = self._taken.pop(start)
         n = bisect_left(self._free, (start, end))
         if n < len(self._free) and self._free[n][0] == end:

@@ -19,7 +19,7 @@ SHARED_FROM_BYTES = 64 * 1024
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The inverse of dtype_name."""
+    """The dtype of a name that `dtype_name` gave."""
     quantized = next((dtype for dtype in QUANTIZED if dtype_name(dtype) == name), None)
     return quantized or (STRING if name == "string" else np.dtype(getattr(ml_dtypes, name, name)))
 

@@ -194,7 +194,7 @@ class EngineListener:
     # --- queries ---
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
-        """Raises ServingError."""
+        """The answer to the query `name`. Raises ServingError."""
         return await self._queries[name](*arguments)
 
     async def _tune_batching(self, model: str, changes: Mapping[str, Any]) -> Mapping[str, Any]:

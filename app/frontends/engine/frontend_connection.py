@@ -44,7 +44,7 @@ class ServedEngine(Protocol):
         """The models that can be called, by their ids in the snapshot."""
 
     async def query(self, name: str, arguments: Sequence[Any]) -> Any:
-        """Raises ServingError."""
+        """The answer to the query `name`. Raises ServingError."""
 
     def tell(self, event: Event) -> None:
         """An event of a frontend, to be counted."""

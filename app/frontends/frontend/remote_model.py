@@ -62,7 +62,7 @@ class RemoteModel:
         self.sizes, self.signatures, self.pipeline, self.alone, self.padded, self.missing, self.note = known
 
     def signature(self, name: str) -> ModelSignature:
-        """Raises SignatureNotFound."""
+        """The signature of that name. Raises SignatureNotFound."""
         return find_signature(self.signatures, name)
 
     def submit(self, request: InferenceRequest, reply: Reply) -> Cancellable:

@@ -117,7 +117,7 @@ class Flow:
     # --- folds ---
 
     def enter(self) -> None:
-        """As `begin`, for a pipeline with folds: in the next turn, with other requests; the reply gets errors."""
+        """Begin a flow of a pipeline with folds, in the next turn, with other requests; the reply gets errors."""
         self._binding.begin_flow(self._arrival_s)
         self._binding.admission.add(self)
 

@@ -325,7 +325,7 @@ class Agenda:
         return Returned(complete, gone)
 
     def _done_by_numpy(self, rows: Numbers) -> tuple[Numbers, Sequence[int]]:
-        """As CompiledFold.done, also for nodes with several parents."""
+        """Ends the nodes of these rows, as CompiledFold.done does; they may have several parents."""
         # 1. Their parents wait for one child less.
         self._missing[rows] = _DONE
         parents = self._parent[rows]

@@ -124,7 +124,7 @@ class OpenInferenceGrpc:
         return answer_in_order(messages, partial(self._answer_in_stream, stream))
 
     async def _answer_in_stream(self, stream: GrpcCall, message: Any) -> bytes:
-        """The ModelStreamInferResponse, errors included."""
+        """The ModelStreamInferResponse to a message of a stream; an error is told in it."""
         call = self._calls.message_of(stream)
         try:
             if call.permit is not None:

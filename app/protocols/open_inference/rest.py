@@ -66,7 +66,7 @@ _PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
 class OpenInferenceRest(HttpApi):
-    """The protocol's ASGI application."""
+    """The ASGI application of the Open Inference Protocol."""
 
     name: ClassVar[str] = "open_inference_rest"
 

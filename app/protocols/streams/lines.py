@@ -16,7 +16,7 @@ class Block(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The bytes of the lines."""
         return sum(map(len, self.lines))
 
     def part(self, begin: int, end: int) -> Block:

@@ -225,7 +225,7 @@ def _reply_type(head: RequestHead) -> str:
 
 
 def _check_media_type(head: RequestHead) -> None:
-    """No Content-Type means JSON lines. Raises UnsupportedMediaType."""
+    """Checks that a body is JSON lines, which it is without Content-Type. Raises UnsupportedMediaType."""
     content_type = head.header(b"content-type") or b""
     kind = media_type(content_type)
     if names_another(content_type):

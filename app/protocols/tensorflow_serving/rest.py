@@ -61,7 +61,7 @@ _Read = Callable[[bytes, int], PredictBody]
 
 
 class TensorFlowRest(HttpApi):
-    """The protocol's ASGI application.
+    """The ASGI application of TensorFlow Serving's protocol.
 
     Args:
         draining: set when the server accepts no new requests; streams end then.
@@ -107,7 +107,7 @@ class TensorFlowRest(HttpApi):
                 return await self.compute(exchange)
 
     async def _models(self, patterns: tuple[str, ...] | None) -> HttpReply:
-        """The list of models. `patterns`: of the names that the caller may see; None for all."""
+        """The list of models. `patterns`: the patterns of names that the caller may see; None for all."""
         return HttpReply(await self._pages.ask(("models", patterns), partial(self._render_models, patterns)))
 
     def _render_models(self, patterns: tuple[str, ...] | None) -> Pieces[bytes]:

@@ -168,7 +168,7 @@ def copy_version(version: Path, copy: Path) -> None:
 
 
 def _keeps_assets(copy: Path) -> bool:
-    """As `keep_assets`; where that fails, the rest of the copy stays until the model is unloaded."""
+    """The result of `keep_assets`; if that fails, True: all of the copy stays until the model is unloaded."""
     try:
         return keep_assets(copy)
     except OSError as error:

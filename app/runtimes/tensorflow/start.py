@@ -43,7 +43,7 @@ def start(options: RuntimeOptions) -> Runtime:
 
 
 def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:
-    """As offline_signatures of offline_signatures.py, which imports TensorFlow."""
+    """The result of `offline_signatures` (offline_signatures.py), whose import imports TensorFlow."""
     with without_banner():
         from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures  # noqa: PLC0415 - imports TensorFlow
 

@@ -137,7 +137,7 @@ class SignatureFunction:
             return call(inputs)
 
     def run_plain(self, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
-        """As `__call__`, without variants."""
+        """The outputs, computed by the plain graph, without variants."""
         return self.prepare(self._graph(frozenset(outputs) or self._all), inputs, outputs)(inputs)
 
     def prepare(self, graph: Any, inputs: Mapping[str, Array], outputs: tuple[str, ...] = ()) -> PreparedCall:

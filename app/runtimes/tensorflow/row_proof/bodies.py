@@ -137,7 +137,7 @@ class _Reader:
     # --- loops of frames ---
 
     def _through(self, text: str, instead: Mapping[int, int]) -> Ref:
-        """As `ref`, with loops as steps and the values at the begin of an iteration as arguments."""
+        """The reference of `_ref`, with loops as steps and the values at the begin of an iteration as arguments."""
         place, number = self._ref(text)
         if place in instead:
             return instead[place], 0
