@@ -72,7 +72,7 @@ class LoadMarkers:
         if left is None or key in self._suspects:
             return ""
         if left.files != _digest(files) or self._limit() > _MORE * left.limit:
-            self.forget(model)
+            self._forget(key)
             return ""
         return (
             "the server was killed while it loaded this version, probably for want of memory "
@@ -85,13 +85,16 @@ class LoadMarkers:
         return (model, version) in self._suspects
 
     def forget(self, model: str) -> None:
-        """Delete the left marks of a model that a caller loads, or whose files have changed."""
+        """Delete the left marks of a model that a caller loads."""
         for key in [key for key in self._left if key[0] == model]:
-            del self._left[key]
-            self._suspects.discard(key)
-            if self._folder is not None:
-                with suppress(OSError):
-                    self._path(*key).unlink()
+            self._forget(key)
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        del self._left[key]
+        self._suspects.discard(key)
+        if self._folder is not None:
+            with suppress(OSError):
+                self._path(*key).unlink()
 
     @contextmanager
     def loading(self, model: str, version: int, files: Fingerprint, *, tight: bool) -> Iterator[None]:

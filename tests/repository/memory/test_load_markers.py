@@ -17,13 +17,13 @@ def markers(folder: Path | None, limit: float = 100 * MB, host: str = "pod") -> 
     return LoadMarkers(folder, lambda: limit, host)
 
 
-def killed(folder: Path, *models: str, tight: bool = True) -> Path:
+def killed(folder: Path, *models: str, tight: bool = True, version: int = 1) -> Path:
     """The marks of a server that was killed while it loaded these, and began with those of an earlier one."""
     after = folder / "after"
     after.mkdir(exist_ok=True)
     server = LoadMarkers(shutil.copytree(after, folder / "server", dirs_exist_ok=True), lambda: 100 * MB, "pod")
     for model in models:
-        with server.loading(model, 1, FILES, tight=tight):
+        with server.loading(model, version, FILES, tight=tight):
             for mark in (folder / "server").iterdir():
                 shutil.copy(mark, after)  # nobody holds a lock on the copy
     shutil.rmtree(folder / "server")
@@ -60,6 +60,15 @@ def test_it_is_tried_again_with_other_files_with_more_memory_and_when_asked_for(
     changed = markers(killed_again := folder)
     assert changed.why_left_out("m", 1, OTHERS) == ""
     assert list(killed_again.iterdir()) == []
+
+
+def test_changed_files_of_a_version_say_nothing_of_another_version(tmp_path: Path) -> None:
+    for version in (1, 2):
+        for _ in range(2):
+            folder = killed(tmp_path, "m", version=version)
+    found = markers(folder)
+    assert found.why_left_out("m", 1, OTHERS) == ""
+    assert "killed while it loaded this version" in found.why_left_out("m", 2, FILES)
 
 
 def test_of_several_each_is_loaded_alone_and_none_is_left_out(tmp_path: Path) -> None:
