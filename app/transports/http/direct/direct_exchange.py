@@ -48,7 +48,7 @@ class ReplyWriter(Protocol):
         """Writes the reply; the connection is free for the next request."""
 
     def ok_lines(self, content_type: bytes, timing: bytes) -> bytes:
-        """The lines that replies with status 200 begin with now, in this version of HTTP, up to Content-Length's value."""
+        """The lines that replies with status 200 begin with now, up to Content-Length's value, in a version of HTTP."""
 
     def reply_ok(self, exchange: DirectExchange, start: bytes, body: bytes, now: float) -> None:
         """Writes a reply with status 200, as `reply` does; `start` is what `ok_lines` gave."""
