@@ -55,7 +55,7 @@ class Isolation:
         queue: gets back the room of the requests that were answered or left.
 
     Attributes:
-        counted_s: its part of Isolations.expected_s.
+        counted_s: the isolation's part of Isolations.expected_s.
     """
 
     def __init__(self, batch: BatchInFlight, rejection: ServingError, queue: RequestQueue) -> None:

@@ -36,7 +36,7 @@ _Tensors = Sequence[tuple[str, np.dtype[Any]]]
 class ServedEngine(Protocol):
     """The engine, as connections from frontends use it."""
 
-    #: Of all connections.
+    #: Joins the coalesced messages of all connections.
     together: MessagesOfATurn
 
     @property
@@ -47,10 +47,10 @@ class ServedEngine(Protocol):
         """The answer to the query `name`. Raises ServingError."""
 
     def tell(self, event: Event) -> None:
-        """An event of a frontend, to be counted."""
+        """Counts an event of a frontend."""
 
     def weigh(self, name: str, weight: float) -> None:
-        """A frontend knows the weight of a caller."""
+        """Takes the weight of a caller, which a frontend knows."""
 
     def connected(self, connection: FrontendConnection) -> None: ...
 
@@ -71,7 +71,7 @@ class ServedCall(NamedTuple):
 class ServedRequest:
     """A request in the batcher; as its reply it sends the answer to the frontend.
 
-    rows: of each coalesced request; empty for a single request.
+    rows: the rows of each coalesced request; empty for a single request.
     """
 
     connection: FrontendConnection
@@ -138,7 +138,7 @@ class FrontendConnection(MessageConnection):
         }
 
     def sync(self) -> asyncio.Future[None]:
-        """Done when the frontend has handled every message so far and sent its counts, or is disconnected."""
+        """A future, done when the frontend has handled every message so far and sent its counts, or is disconnected."""
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._syncs.append(synced)
         self.send(MessageKind.SYNC)
@@ -147,7 +147,7 @@ class FrontendConnection(MessageConnection):
     # --- answers ---
 
     def answer(self, waiting: ServedRequest, answer: Answer) -> None:
-        """Never raises: the caller has other requests to answer."""
+        """Sends the answer to a request. Never raises: the caller has other requests to answer."""
         self._release(waiting)
         try:
             outputs, memory = answer.outputs, self._answers
@@ -164,7 +164,7 @@ class FrontendConnection(MessageConnection):
         self.send(MessageKind.ERROR, waiting.id, *encode_error(error))
 
     def apart(self, waiting: ServedRequest) -> list[ServedRequest]:
-        """The own reply of each; the frontend is told."""
+        """The own replies of the requests in a coalesced message. Tells the frontend."""
         self._waiting.pop(waiting.id, None)
         self.send(MessageKind.APART, waiting.id)
         apart = [ServedRequest(self, waiting.id + 1 + place, waiting.call) for place in range(len(waiting.rows))]

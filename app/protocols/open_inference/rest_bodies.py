@@ -357,7 +357,7 @@ def write_each(
     None where `texts_of_requests` cannot cut an output.
 
     Args:
-        outputs: of all requests together, name -> [sum of rows, ...].
+        outputs: the outputs of all requests together, name -> [sum of rows, ...].
         rows, ids: the rows and the id of each request.
     """
     written = list[list[bytes]]()

@@ -29,7 +29,7 @@ _LINE_END = b"\r\n"
 #: A longer request line is not remembered (chosen).
 MAX_LINE_BYTES = 128
 
-#: Around a value (RFC 9110, section 5.6.3).
+#: The blanks that may stand around a value (RFC 9110, section 5.6.3).
 BLANKS = b" \t"
 
 
@@ -100,7 +100,7 @@ class AlikeHeads:
 
     Args:
         head: one of them, whose fields begin at `start` with the line end before them.
-        others: all that are known.
+        others: all alike heads that are known.
         keep_same: remembers a head that came twice in a row.
     """
 

@@ -259,6 +259,6 @@ class DirectConnection(ServedConnection):
             self.transport.close()
 
     def _end_if_half_closed(self) -> None:
-        """The rest of a request does not come."""
+        """Closes the connection if its client sends no more: the rest of a request does not come."""
         if self._half_closed is not None and not self.pipelined.pieces:
             self.transport.close()

@@ -77,7 +77,7 @@ _MAX_READ_BYTES = 2048
 #: A longer head is not recognised (chosen: room for a token and cookies; looking at its lines takes 10 ns a byte).
 _MAX_HEAD_BYTES = 8192
 
-#: Chosen. Most clients send heads of few lengths.
+#: The most layouts that are kept. Chosen: most clients send heads of few lengths.
 _MAX_LAYOUTS = 256
 
 #: Names of fields that are remembered, with their kinds (chosen).
@@ -133,7 +133,10 @@ class KnownHeads:
         return self._by_lines(head, start, layout)
 
     def _by_lines(self, head: bytes, start: int, known: Layout | None) -> Recognised | None:
-        """Learns the layout, too. `start`: of the fields; `known`: the layout of as long ones, which it may have."""
+        """The meaning of a head by its lines; its layout is learnt.
+
+        `start`: where its fields begin. `known`: the layout of fields of this length, which the head may have.
+        """
         lines = head.split(_LINE_END)
         fields = self._fields(lines)
         if fields is None:
@@ -165,7 +168,7 @@ class KnownHeads:
         return parsed, parser.length, id_in(parser.headers), has_parent, parser.end, None
 
     def _learn(self, parser: HeadParser, parsed: ParsedHead) -> None:
-        """HeadParser has accepted a head, which means this."""
+        """Learns the meaning of a head that HeadParser has accepted."""
         # 1. A caller's name is read, too.
         rule = parsed.protocol.options.callers
         caller = b"" if rule is None else rule.header
@@ -189,7 +192,7 @@ class KnownHeads:
             self._meanings.keep((lines[0], read), parsed)
 
     def _keep_same(self, head: bytes, recognised: Recognised) -> Recognised:
-        """The next head is then looked up by its bytes, too."""
+        """Keeps a head that came twice, unless it is long: the next one is looked up by its bytes, too."""
         if len(head) > _MAX_READ_BYTES:
             return recognised
         return self._same.keep(head, (*recognised[:-1], None))
@@ -255,5 +258,5 @@ class KnownHeads:
 
 
 def _digits(value: bytes) -> int:
-    """-1 unless it is a whole number in digits alone."""
+    """The whole number in these digits; -1 if there is another character, or very many digits."""
     return int(value) if len(value) <= _MAX_DIGITS and value.isdigit() else -1

@@ -59,11 +59,11 @@ class Sending:
     """The half of a connection that sends.
 
     Attributes:
-        streams: those that are open or half closed, by number.
+        streams: the streams that are open or half closed, by number.
         blocked: no data are taken: the socket is full.
         unsent: bytes of data that wait, of all streams.
         sent: bytes of data that were taken since the beginning.
-        last_stream: the highest that the client opened.
+        last_stream: the highest number of a stream that the client opened.
         large: the next pieces that `take` gives are large.
     """
 
@@ -102,7 +102,7 @@ class Sending:
             self._out.append(frames.window_update(stream.id, wanted))
 
     def send_headers(self, stream: Stream, block: bytes, *, end: bool = False) -> None:
-        """A field list, encoded; behind the data that wait. Does nothing on a stream that is gone."""
+        """Sends an encoded field list, behind the data that wait. Does nothing on a stream that is gone."""
         if stream.local_closed:
             return
         self._strikes = 0
@@ -124,7 +124,7 @@ class Sending:
         self._out.append(frames.frame(kind, flags | END_HEADERS, stream.id, block))
 
     def send_data(self, stream: Stream, *parts: Buffer, end: bool = False) -> None:
-        """Data, behind those that wait. Does nothing on a stream that is gone."""
+        """Sends data, behind those that wait. Does nothing on a stream that is gone."""
         if stream.local_closed:
             return
         self._strikes = 0
@@ -150,7 +150,7 @@ class Sending:
         self._send_waiting()
 
     def send_whole(self, stream: Stream, head: bytes, content: bytes, trailers: bytes = b"") -> None:
-        """A whole answer: a field list, data, and trailers if there are any."""
+        """Sends a whole answer: a field list, data, and trailers if there are any."""
         size = len(content)
 
         # 1. Nearly always it leaves at once.
@@ -206,9 +206,9 @@ class Sending:
         self._out.append(frames.frame(PING, 0, 0, content))
 
     def begin_drain(self, *, ask: bool = True) -> None:
-        """Section 6.8: the client opens no more streams once it reads this; those that it has opened are answered.
+        """Tells the client to open no more streams (section 6.8); those that it opens until it reads this are answered.
 
-        ask: it is to answer a ping when it has read that.
+        ask: the client is to answer a ping when it has read that.
         """
         if self._most_accepted == LARGEST_STREAM:
             self._out.append(frames.goaway(LARGEST_STREAM, ErrorCode.NO_ERROR))
@@ -315,7 +315,7 @@ class Sending:
                 self._out.append(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
 
     def _discard(self, stream: Stream) -> None:
-        """The stream is gone, with all that waits of it."""
+        """Drops all that waits of a stream, which is gone."""
         stream.remote_closed = stream.local_closed = True
         self.unsent -= stream.unsent
         stream.unsent = 0

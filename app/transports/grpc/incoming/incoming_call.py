@@ -40,7 +40,7 @@ class SharedByCalls(Protocol):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Monotonic seconds."""
+        """The clock, in monotonic seconds."""
 
     def flush_soon(self, connection: Http2Protocol) -> None:
         """Sends the connection's answers at the end of this turn of the event loop."""
@@ -160,7 +160,7 @@ class IncomingCall(GrpcCall, StreamOwner):
         self._arriving = asyncio.get_running_loop().call_later(self.connection.times.slow_s, self._look_at_arrival)
 
     def _look_at_arrival(self) -> None:
-        """A message that comes too slowly would hold its memory for ever."""
+        """Ends the call if its message comes too slowly: it would hold its memory for ever."""
         self._arriving = None
         times = self.connection.times
         if self.answered or self._reader is None or self._reader.between:
@@ -226,7 +226,7 @@ class IncomingCall(GrpcCall, StreamOwner):
             raise memory.rejection()
 
     def reject(self, error: ServingError) -> None:
-        """Answers unread. That is an event of every kind of call."""
+        """Answers a call that is not read, with an error. That is an event for every kind of call."""
         self.fail(error)
         if not self.method.counts:
             self.method.calls.finish(self, self.application.clock())
