@@ -1,8 +1,8 @@
 """Key sets: the public keys of issuers (JWKS, RFC 7517), read from a file or by HTTPS on a thread.
 
-A set is read every few minutes, and sooner if a token names an unknown key, but at most every 30 seconds, so invented
-tokens cause no more fetches. Until then such a token is not valid; issuers publish a key before they use it. After a
-failed fetch the known keys stay.
+A URL is read every 5 minutes, a file every 5 s. A token with an unknown key is not valid, and has a URL read sooner,
+but not within 30 s of the last read: invented tokens cause no more fetches. Issuers publish a key before they use it.
+A failed read is tried again after 5 s, then more rarely; the known keys stay.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from urllib.error import HTTPError
 
 import jwt
 
-#: The seconds between two reads, of a URL and of a file. Chosen: revoked keys end within this.
+#: The seconds between two reads, of a URL and of a file. Chosen: if reads succeed, a revoked key is dropped within
+#: this.
 _URL_S, _FILE_S = 300.0, 5.0
 
-#: The seconds after a failure, doubled after each further one, up to the usual time; and the least between two reads.
-#: Chosen.
+#: Seconds from a failed read to the next, doubled up to the usual time; and the least from a read to one that an
+#: unknown key in a token causes. Chosen.
 _RETRY_S, _LEAST_S = 5.0, 30.0
 
-#: The seconds for a whole fetch; finding and reaching its server may take longer. Chosen.
+#: The seconds for a whole fetch; the look-up of the host name and its connects may take longer. Chosen.
 _FETCH_S = 10.0
 
 #: The most bytes of a set, and the most keys in it. Chosen: issuers have a few keys, of some KB.
@@ -67,7 +68,7 @@ class KeySet:
         self._remote = not Path(source).is_absolute()
         self._content = b""
         self._keys: Mapping[object, _Key] = {}
-        # The next read, and the last one.
+        # When the next read is due, and when the last one was.
         self._due_s = self._looked_s = clock()
         self._failures = 0
 
@@ -96,7 +97,7 @@ class KeySet:
         if content == self._content:
             self._failures = 0
             return False
-        self._keys = _parse(content)
+        self._keys = _parse(content, self.source)
         self._content = content
         self._failures = 0
         self.known = True
@@ -110,6 +111,7 @@ class KeySet:
         self._due_s = self._looked_s + min(usual_s, _RETRY_S * 2 ** min(self._failures - 1, 10))
 
     def _note_look(self) -> None:
+        """Note a read now, whether it succeeded or failed; the next is due after the usual time."""
         self._looked_s = self._clock()
         self._due_s = self._looked_s + (_URL_S if self._remote else _FILE_S)
 
@@ -120,7 +122,7 @@ class KeySet:
         try:
             content = self._fetch_remote() if self._remote else _read(Path(self.source))
         except (OSError, HTTPException, ValueError) as error:
-            if isinstance(error, HTTPError):
+            if isinstance(error, HTTPError):  # a reply with an error status: its socket is still open
                 error.close()
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
             raise KeysUnreadable(f"{self.source}: {reason}") from None
@@ -145,10 +147,10 @@ class KeySet:
 
 
 class _TimeLimit:
-    """A time limit that ends a socket: the socket's own time-out would begin anew with each byte.
+    """Shuts down the socket of a fetch that takes too long: its own time-out would begin anew with each byte.
 
     Raises:
-        TimeoutError: at the end of the block, in place of the error that the end of the socket caused.
+        TimeoutError: at the end of the block, in place of the error that the shutdown of the socket caused.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -170,7 +172,7 @@ class _TimeLimit:
             self._end_socket()
 
     def _end_socket(self) -> None:
-        """End the TCP socket, also below TLS, whose own end only its thread could ask for."""
+        """Shut the TCP socket down. SSLSocket.shutdown would also drop the TLS state that the fetching thread uses."""
         if self._socket is not None:
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -182,11 +184,11 @@ class _TimeLimit:
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         if self._over:
-            raise TimeoutError(ETIMEDOUT, "it takes too long") from None
+            raise TimeoutError(ETIMEDOUT, "the server takes too long") from None
 
 
 class _Limited(HTTPConnection):
-    """A connection that gives its socket to the limit as soon as it has one: a proxy's answer to CONNECT may drip."""
+    """A connection that the time limit can end from its connect on: a proxy's answer to CONNECT may drip."""
 
     def __init__(self, limit: _TimeLimit, host: str, **more: Any) -> None:
         self._limit = limit
@@ -199,11 +201,11 @@ class _Limited(HTTPConnection):
 
 
 class _LimitedTls(_Limited, HTTPSConnection):
-    """A connection with TLS that gives its socket to the limit as soon as it has one."""
+    """The same with TLS. During the handshake only the socket's own time-out holds: wrap_socket has taken the socket."""
 
 
 class _Fetching(urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPRedirectHandler):
-    """HTTP within a time limit, without redirects: keys come from the URL in the file alone."""
+    """Opens URLs within a time limit, without redirects: keys come only from the URL in the access file."""
 
     def __init__(self, limit: _TimeLimit) -> None:
         super().__init__()
@@ -224,25 +226,26 @@ def _read(path: Path) -> bytes:
         return file.read(_MOST_BYTES + 1)
 
 
-def _parse(content: bytes) -> Mapping[object, _Key]:
+def _parse(content: bytes, source: str) -> Mapping[object, _Key]:
     """The keys of a set, by `kid`, without private keys, shared secrets, and keys for other uses or of unknown kinds.
 
     Raises:
-        KeysUnreadable.
+        KeysUnreadable: with the source in its text.
     """
     try:
         document = json.loads(content)
         listed: Sequence[Any] = document["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise KeysUnreadable("it is no JSON Web Key Set (RFC 7517)") from None
+        raise KeysUnreadable(f"{source}: no JSON Web Key Set (RFC 7517)") from None
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
-        raise KeysUnreadable(f"it is no list of at most {_MOST_KEYS} keys")
+        raise KeysUnreadable(f"{source}: expected a list of at most {_MOST_KEYS} keys")
     keys: dict[object, _Key] = {}
     for each in listed:
+        # A shared secret (oct), a key for another use than signatures, or a private key (d).
         if not isinstance(each, dict) or each.get("kty") == "oct" or each.get("use", "sig") != "sig" or "d" in each:
             continue
         with suppress(Exception):  # the libraries raise many types of errors for unknown keys
             keys[each.get("kid")] = _Key(jwt.PyJWK(each).key, each.get("alg"))
     if not keys:
-        raise KeysUnreadable("it has no key that verifies signatures")
+        raise KeysUnreadable(f"{source}: no key that verifies signatures")
     return keys
