@@ -29,7 +29,10 @@ class WatchedModels:
 
 
 async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:
-    """Apply every change of the list, until cancelled. An error is logged once, and the list is read again."""
+    """Apply every change of the list, until cancelled. After an error the list is read again.
+
+    The same error is logged once, until the list is read and applied, or there is another error.
+    """
     current, logged = models.configs, ""
     while models.read is not None and models.poll_interval_s > 0:
         await asyncio.sleep(models.poll_interval_s)
@@ -38,15 +41,15 @@ async def watch_list(models: WatchedModels, reload: Callable[[Sequence[ModelConf
             if configs != current:
                 await _apply(configs, reload)
             current, logged = configs, ""
-        except (ServingError, OSError) as error:
-            if str(error) != logged:
+        except Exception as error:  # a bug must not end the watch
+            before, logged = logged, f"{type(error).__name__}: {error}"
+            if logged != before and isinstance(error, (ServingError, OSError)):
                 logger.error("The list of models is not in effect, so the models stay as they are: %s", error)
-            logged = str(error)
-        except Exception:  # a bug must not end the watch
-            logger.exception(
-                "Reading the list of models failed; the models stay as they are; next try in %g s",
-                models.poll_interval_s,
-            )
+            elif logged != before:
+                logger.exception(
+                    "Reading the list of models failed; the models stay as they are; it is read again every %g s",
+                    models.poll_interval_s,
+                )
 
 
 async def _apply(configs: Sequence[ModelConfig], reload: Callable[[Sequence[ModelConfig]], Awaitable[None]]) -> None:

@@ -359,14 +359,19 @@ class ModelRepository:
     # --- polls ---
 
     async def _keep_polling(self) -> None:
+        """Poll until the server stops. An error is logged once, until a poll succeeds or has another error."""
+        logged = ""
         while not self._stopping.is_set():
             try:
                 await self.poll_once(waits=False)
-            except Exception:  # a bug in one poll must not end the watch
-                logger.exception(
-                    "Looking for changes of models failed; what is served stays; next try in %s s",
-                    self._poll_interval_s,
-                )
+                logged = ""
+            except Exception as error:  # a bug in one poll must not end the watch
+                before, logged = logged, f"{type(error).__name__}: {error}"
+                if logged != before:
+                    logger.exception(
+                        "Looking for changes of models failed; what is served stays; next tries every %s s",
+                        self._poll_interval_s,
+                    )
                 await self._note_polled()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_interval_s or None):

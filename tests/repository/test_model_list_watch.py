@@ -83,9 +83,12 @@ def test_a_list_of_which_a_new_model_does_not_load_is_in_effect_and_applied_once
     ]
 
 
-def test_a_bug_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
-    assert watch(fails(RuntimeError("a bug")), lists(B), lists(B)) == [["b"]]
-    assert "Reading the list of models failed" in caplog.text
+def test_a_bug_does_not_end_the_watch_and_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    bug, other = fails(RuntimeError("a bug")), fails(AssertionError())
+    assert watch(bug, bug, other, other, lists(B), bug, lists(B)) == [["b"]]
+    records = [record for record in caplog.records if "Reading the list of models failed" in record.getMessage()]
+    logged = [record.exc_info and record.exc_info[0] for record in records]
+    assert logged == [RuntimeError, AssertionError, RuntimeError]
 
 
 @pytest.mark.parametrize(
