@@ -201,7 +201,7 @@ class _Limited(HTTPConnection):
 
 
 class _LimitedTls(_Limited, HTTPSConnection):
-    """The same with TLS. During the handshake only the socket's own time-out holds: wrap_socket has taken the socket."""
+    """The same with TLS, but during its handshake, when only the socket's own time-out holds."""
 
 
 class _Fetching(urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPRedirectHandler):

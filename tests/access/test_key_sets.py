@@ -66,7 +66,7 @@ def test_keys_come_from_nowhere_else() -> None:
 def test_what_is_no_set_of_keys_changes_nothing(content: bytes) -> None:
     keys = KeySet("/keys")
     keys.changed(key_set(public(RSA, "a")))
-    with pytest.raises(KeysUnreadable, match="^/keys: ") as raised:  # the audit log says which issuer's set it is
+    with pytest.raises(KeysUnreadable, match="/keys: ") as raised:  # the audit log says which issuer's set it is
         keys.changed(content)
     assert str(raised.value).count("/keys") == 1
     assert keys.find("a", "RS256") is not None
