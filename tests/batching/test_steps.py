@@ -150,6 +150,55 @@ def test_the_first_step_is_judged_for_all_that_follow() -> None:
     scenario(main)
 
 
+def test_first_steps_that_begin_side_by_side_have_room_since_the_first_of_them() -> None:
+    async def main() -> None:
+        bench = Bench(max_rows=4)
+        await bench.send(0.0)
+        waiting = []
+        for rows in (4, 3):  # four are computed, three wait
+            waiting += [bench.send(float(value)) for value in range(rows)]
+            await turns()
+        replies = [FakeReply(), FakeReply()]
+        step(bench, 8.0, replies[0], later=LaterSteps(1, (KEY.model,), lambda: 0.0))
+        with pytest.raises(Overloaded, match="full"):
+            step(bench, 9.0, FakeReply(), later=LaterSteps(1, (KEY.model,), lambda: 0.0))
+        step(bench, 9.0, replies[1], later=LaterSteps(1, (KEY.model,), lambda: 0.0, waiting_rows=1))
+        await answered(*replies)
+        await asyncio.gather(*waiting)
+        assert bench.batcher.queue.rows == bench.batcher.queue.room.rows == 0
+
+    scenario(main)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "waiting_rows", "error"),
+    [(0.0, 0, DeadlineExceeded), (1.5, 0, Overloaded), (9.0, 0, None), (inf, 4, Overloaded)],
+)
+def test_a_request_whose_calls_will_be_queued_is_judged_by_its_time_and_by_room(
+    timeout_s: float, waiting_rows: int, error: type[Exception] | None
+) -> None:
+    """Its calls take two seconds, and nothing is queued for it itself."""
+
+    async def main() -> None:
+        bench = Bench(max_rows=4)
+        await bench.send(0.0)
+        waiting = []
+        for rows in (4, waiting_rows):
+            waiting += [bench.send(float(value)) for value in range(rows)]
+            await turns()
+        now = bench.loop.time()
+        request = request_now(bench.batcher, rows_of(9.0), 1, FakeReply(), arrival_s=now, deadline_s=now + timeout_s)
+        needs = LaterSteps(2, (KEY.model,), lambda: 2.0)
+        if error is None:
+            bench.batcher.steps.check_flow(request, needs)
+        else:
+            with pytest.raises(error):
+                bench.batcher.steps.check_flow(request, needs)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    scenario(main)
+
+
 def test_there_must_be_room_at_the_models_of_all_steps() -> None:
     async def main() -> None:
         bench = Bench(max_rows=8)
