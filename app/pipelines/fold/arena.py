@@ -31,12 +31,12 @@ class Arena:
     """Named arrays with common rows.
 
     Args:
-        rows: by name, shape and dtype of a row; not strings, which would stay in memory when they are freed.
+        rows: for each array's name, the shape and dtype of its rows; no strings: freed rows would keep them.
         most_rows: the most rows that may be taken.
-        most_bytes: of all arrays. While they grow, the old array of one name exists, too.
+        most_bytes: the most bytes of all arrays together. While an array grows, its old copy exists, too.
 
     Attributes:
-        most_rows: the most rows that may be taken, by both limits.
+        most_rows: the most rows that may be taken, by the two arguments and ROW_BITS.
         taken: the number of rows taken.
     """
 
@@ -59,12 +59,15 @@ class Arena:
     def _make(self) -> None:
         capacity = min(_FIRST_ROWS, self.most_rows + 1)
         self.taken = 0
-        self._free = np.arange(1, capacity)  # a stack: from its top, number `taken`, to its end
+        self._free = np.arange(1, capacity)  # a stack of free row numbers; `taken` is the index of its top
         self._arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in self._rows.items()}
         self._raw = {name: self._as_bytes(name, array) for name, array in self._arrays.items()}
 
     def _as_bytes(self, name: str, array: Array) -> NDArray[np.void]:
-        """The rows as one element each: numpy copies these three times as fast as rows of numbers (measured)."""
+        """The array with each row as one element: numpy copies such rows three times as fast (measured).
+
+        An array that is not contiguous is copied.
+        """
         raw: NDArray[np.void] = array.reshape(-1).view(self._raw_dtype[name])
         return raw
 
@@ -80,7 +83,7 @@ class Arena:
     # --- rows ---
 
     def allocate(self, count: int) -> Numbers:
-        """Take rows, and return their numbers; they hold states of earlier requests.
+        """Take free rows, and return their numbers. The rows may still hold states of earlier requests.
 
         Raises:
             RequestTooLarge: there are never that many rows.
@@ -92,8 +95,8 @@ class Arena:
             )
         if count > self.most_rows - self.taken:
             raise Overloaded(
-                f"The memory for states is full: {self.taken:,} of {self.most_rows:,} nodes are taken, {count:,} more "
-                "do not fit"
+                f"The memory for states holds {self.taken:,} nodes, at most {self.most_rows:,}; "
+                f"{count:,} more do not fit"
             )
         if self.taken + count > len(self._free):
             self._grow(self.taken + count + 1)
@@ -119,7 +122,7 @@ class Arena:
     # --- states ---
 
     def gather(self, name: str, rows: Numbers) -> Array:
-        """An array of shape [*rows.shape, ...]."""
+        """A copy of these rows of one array, of shape [*rows.shape, ...]."""
         found: Array = self._arrays[name].take(rows, axis=0)
         return found
 

@@ -49,7 +49,7 @@ def test_rows_can_be_used_again_however_they_were_freed() -> None:
 def test_limits() -> None:
     arena = Arena(SMALL, 100, 1 << 30)
     arena.allocate(60)
-    with pytest.raises(Overloaded, match="60 of 100 nodes are taken, 41 more do not fit"):
+    with pytest.raises(Overloaded, match="holds 60 nodes, at most 100; 41 more do not fit"):
         arena.allocate(41)
     with pytest.raises(RequestTooLarge, match="the request has 101 nodes; expected at most 100"):
         arena.allocate(101)
