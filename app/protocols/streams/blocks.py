@@ -1,4 +1,4 @@
-"""Blocks of lines to blocks of replies: one request to the model for each block."""
+"""Blocks of lines to blocks of replies: one request to the model for each block, or more where it is halved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BlockPredictor:
     Args:
         resolve: finds the model; called for each block, since a stream may outlive a version.
         asked: the signature and the wanted outputs.
-        timeout_s: the time-out of each block.
+        timeout_s: seconds from a block's first try to its deadline, which its halves share.
         clock: monotonic seconds, the same base as the batcher's.
         caller: the name of the caller; empty where callers have no names.
         readers: processes that read long blocks; without them a thread does.
@@ -50,7 +50,7 @@ class BlockPredictor:
     async def answer(self, block: Block, deadline_s: float | None = None) -> bytes:
         """The reply to a block: for each line `{"prediction": ...}` or `{"error": ...}`.
 
-        A block that is rejected is halved until each invalid line is alone.
+        InvalidRequest or OutOfMemory halves the block, down to single lines; any other error answers all its lines.
         """
         deadline_s = deadline_s or self.clock() + self.timeout_s
         try:
@@ -66,7 +66,7 @@ class BlockPredictor:
         return b"".join(await asyncio.gather(*[self.answer(half, deadline_s) for half in block.halves()]))
 
     async def _predict_in_time(self, block: Block, deadline_s: float) -> bytes:
-        """Tries again until the deadline while the queue is full (back-pressure). Raises ServingError."""
+        """The reply to a block, tried again until the deadline while the server is Overloaded. Raises ServingError."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -79,12 +79,13 @@ class BlockPredictor:
 
     async def _predict(self, block: Block, deadline_s: float) -> bytes:
         """The lines of predictions for a block. Raises ServingError."""
-        # 1. The version. From here to the batcher nothing awaits, so no other version takes over in between; a long
-        #    block is computed by the version that is served when the block has been read.
+        # 1. The version. A block that is read at once reaches the batcher without an await: no version takes over in
+        #    between. For a long block step 2 takes the version that is served once the block has been read.
         model = self.resolve()
         signature = model.signature(self.asked.signature_name or DEFAULT_SIGNATURE)
         outputs = self.asked.wanted(signature)
         if len(block.lines) > 1 and (not signature.batchable or signature.why_alone(outputs)):
+            # `answer` halves the block after this InvalidRequest, so each line becomes a request.
             raise InvalidRequest(f"Signature {signature.name!r} takes one instance at a time")
 
         # 2. The rows: on the event loop if they are few.
@@ -94,6 +95,7 @@ class BlockPredictor:
             inputs = await self._read_in_process(block, signature, deadline_s)
             model = self.resolve()
         if len(block.lines) > 1 and not are_finite(inputs, finite_inputs(signature)):
+            # Here, too, each line becomes a request.
             raise InvalidRequest(f"Signature {signature.name!r} takes NaN and infinity in one instance at a time")
 
         # 3. The prediction. Streams are bulk work: single requests go first.
@@ -107,7 +109,7 @@ class BlockPredictor:
         return read_rows(block.lines, signature, MOST_VALUES)
 
     async def _read_in_process(self, block: Block, signature: ModelSignature, deadline_s: float) -> dict[str, Array]:
-        """The inputs of a block, read in another process: a parser keeps the GIL. Raises ServingError."""
+        """The inputs of a long block, read by a process or, if there is none, by a thread. Raises ServingError."""
         read = partial(read_rows_by, block.lines, signature)
         if self.readers is None:
             return await asyncio.to_thread(read, ReadHere())
