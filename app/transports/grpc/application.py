@@ -1,4 +1,4 @@
-"""Which request gets which kind of call: unary, a stream, or an error."""
+"""The gRPC application: begins a unary call or a stream for each request of a connection, or rejects the request."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from app.transports.http2.stream import Stream
 #: The error of too much metadata, in the words of gRPC's own servers.
 _TOO_LONG = "received metadata size exceeds hard limit ({} vs. {})"
 
-
-#: Calls of streaming methods that a connection may have open. Chosen: several times what an honest client has; their
-#: tasks take 2 MB, and end in 15 ms.
+#: The most open calls of a connection whose replies are a stream. Chosen: several times what an honest client has; the
+#: tasks of 500 take 2 MB, and end in 15 ms.
 MOST_LASTING = 500
 
 #: A limit of bytes that no message reaches: gRPC's lengths have 32 bits.
@@ -39,8 +38,9 @@ class GrpcApplication:
     """Answers the requests of all connections of a server.
 
     Args:
-        max_message_bytes: a larger request is rejected; max_reply_bytes: so is a call with a larger reply.
-        burst: see CallCoalescer.
+        max_message_bytes: the most bytes of a message of a request; max_reply_bytes: of a message of a reply.
+        max_metadata_bytes: told to a client whose metadata is longer, as the HTTP/2 connection finds.
+        burst: is told of calls that are left for the next turns of the event loop.
         clock: monotonic seconds.
     """
 
@@ -77,7 +77,7 @@ class GrpcApplication:
             self._reject(connection, stream, headers, head)
             return
 
-        # 2. Reject an unknown method, and a lasting call beside too many others.
+        # 2. Reject an unknown method, and a call with streamed replies if the connection has MOST_LASTING open.
         method = self._methods.get(head.path)
         if method is None:
             _end(connection, stream, StatusCode.UNIMPLEMENTED, "Method not found!")
@@ -91,12 +91,14 @@ class GrpcApplication:
         call: IncomingCall = kind(self, connection, stream, head, method)
         stream.owner = call
         calls = method.calls
-        if calls.allowed is not None or calls.memory.full:  # else every caller may make it
+        if calls.allowed is not None or calls.memory.full:  # else there is nothing to check
             try:
                 call.permit = method.admit(head)
             except ServingError as error:
                 call.reject(error)
                 return
+
+        # 4. Count a long head as held memory, then start the call; a request without content has ended already.
         if head.long_bytes and not call.hold_head():
             return
         call.start()
