@@ -3,13 +3,14 @@
 If a socket is closed while bytes of the client are unread, or if some come afterwards, the kernel answers with a reset
 and drops the unsent rest of the reply: the client loses it. Over HTTP/2 every client that reads a long reply
 sends such bytes: it opens its windows (RFC 9113, section 6.9). So only our side is closed, and bytes that arrive are
-thrown away until the client closes too, as RFC 9112 (section 9.6) says. That ends after 256 MiB, after 5 s of silence
-once the client's kernel has the reply, or after 30 s beside the time that a slow client has for the reply.
+thrown away until the client closes too, as RFC 9112 (section 9.6) says. The connection ends after 256 MiB, after 5 s of
+silence once the client's kernel has the reply, or after 30 s and a second for each 16 KiB of the reply that its kernel
+lacked at first.
 
 The event loop does not read those bytes. It looks at each lingering connection now and then and drops what waits in the
 kernel (MSG_TRUNC, tcp(7)); all lingering connections together get a tenth of a core. Read like requests, the rejected
-bodies of 200 clients made each turn of the event loop some 20 ms longer. Under TLS it is the same: what arrives is not
-decrypted.
+bodies of 200 clients made each turn of the event loop some 20 ms longer. Under TLS, too, arriving bytes are dropped in
+the kernel, without decryption.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from weakref import WeakKeyDictionary
 #: Bounds of lingering (30 s and 5 s are nginx's; the bytes are chosen: four of the largest bodies, by default).
 _LINGER_S, _SILENCE_S, _LINGER_BYTES = 30.0, 5.0, 256 * 1024**2
 
-#: The unread rest of a reply gives a client a second more for each of so many bytes. Chosen: as min_body_bytes_per_s by
-#: default.
+#: A client has a second more for each so many bytes that its kernel lacks of the reply when lingering begins. Chosen:
+#: as min_body_bytes_per_s by default.
 _LEAST_BYTES_PER_S = 16 * 1024
 
 #: Seconds that count for a look, and for each byte that it drops; the part of a core for all lingering connections.
@@ -39,7 +40,7 @@ _LOOK_COST_S, _BYTE_COST_S, _SHARE = 10e-6, 500e-6 / 1024**2, 0.1
 #: meanwhile: no client sends more than that between two looks (chosen).
 _LEAST_PAUSE_S, _MOST_PAUSE_S, _KEPT_BYTES = 0.005, 1.0, 128 * 1024
 
-#: Nothing is written here where the kernel knows MSG_TRUNC.
+#: What `recv_into` asks for: its size bounds a look. A kernel with MSG_TRUNC writes nothing into it.
 _DROPPED = bytearray(4 * 1024**2)
 
 
@@ -50,21 +51,21 @@ class Lingering(asyncio.Protocol):
         lost: called with the transport's error when the connection has ended.
     """
 
-    _open: ClassVar = WeakKeyDictionary[asyncio.AbstractEventLoop, int]()  # how many there are, by event loop
+    _open: ClassVar = WeakKeyDictionary[asyncio.AbstractEventLoop, int]()  # lingering connections of each event loop
 
     def __init__(self, transport: asyncio.Transport, lost: Callable[[Exception | None], None]) -> None:
         self._transport = transport
         self._lost = lost
         self._bytes = 0
-        self._client_ended = False  # it sends no more, and may still read
+        self._client_ended = False  # the client sends no more, and may still read
         self._loop = asyncio.get_running_loop()
         self._open[self._loop] = self._open.get(self._loop, 0) + 1
         transport.set_protocol(self)
         transport.pause_reading()
         self._end_sending()
         now = self._loop.time()
-        self._silence_s = _SILENCE_S
-        self._silent_s = now + _SILENCE_S
+        self._silence_s = _SILENCE_S  # a length
+        self._silent_s = now + _SILENCE_S  # a time: silence until then ends the connection; so is _ends_s
         self._ends_s = now + _LINGER_S + self._untaken() / _LEAST_BYTES_PER_S
         self._timer: asyncio.Handle = self._loop.call_soon(self._look)
 
@@ -97,7 +98,7 @@ class Lingering(asyncio.Protocol):
         if dropped or left:
             self._silent_s = now + self._silence_s
 
-        # 2. The client has closed, and the rest of the reply is the kernel's; or it sends or reads for too long.
+        # 2. Abort: the client has closed and the kernel has the rest of the reply, or a limit is reached.
         closed = self._client_ended and not self._transport.get_write_buffer_size()
         if closed or self._bytes > _LINGER_BYTES or now >= self._ends_s:
             self._transport.abort()
@@ -112,7 +113,7 @@ class Lingering(asyncio.Protocol):
         self._timer = self._loop.call_later(pause_s, self._look)
 
     def _drop(self) -> int:
-        """How many bytes were dropped."""
+        """Drops the client's bytes that wait in the kernel; returns how many, and notes whether the client ended."""
         dropped = None if self._client_ended else _drop(self._transport)
         self._client_ended = dropped is None
         return dropped or 0
@@ -126,7 +127,7 @@ class Lingering(asyncio.Protocol):
 
 
 def _drop(transport: asyncio.Transport) -> int | None:
-    """How many bytes were dropped; None if no more will come."""
+    """Drops the client's bytes that wait in the kernel, at most 4 MiB; returns how many, None if no more will come."""
     connection = transport.get_extra_info("socket")
     with socket.socket(connection.family, connection.type, fileno=connection.fileno()) as same:
         try:
@@ -145,7 +146,8 @@ def untaken(transport: asyncio.Transport) -> int:
     They wait in the transport, or in this kernel until the client's acknowledges them (tcp(7), SIOCOUTQ).
 
     Raises:
-        OSError: the socket is closed.
+        OSError: the socket is closed, on uvloop. On asyncio's own loop a closed socket raises ValueError, but a socket
+            is open there while the transport is not closing or bytes wait in it: callers look at one of these first.
     """
     connection = transport.get_extra_info("socket")
     unsent = bytes(4) if connection is None else fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
