@@ -26,6 +26,11 @@ _SERVICE_LINK = re.compile(
     r"\w+_SERVICE_(HOST|PORT(_\w+)?)=.*|\w+_PORT(_\w+)?_(PROTO|PORT|ADDR)=.*|\w+=(tcp|udp|sctp)://.*"
 )
 
+#: Settings of 0.1.0 that are gone, and what to set instead; empty for a constant of today.
+_REPLACED = {
+    "admin_port": "operator_port", "admin_grpc_port": "operator_port", "forbidden_variants": "execution_variant", "max_headers": ""
+}  # fmt: skip
+
 
 class SettingsError(ValueError):
     """A setting is wrong. The text is one line that names it as the user gave it, its value and what is expected."""
@@ -105,5 +110,5 @@ def _explain(error: ErrorDetails, names: Mapping[str, str]) -> str:
 
 
 def _meant(name: str, known: Iterable[str], spell: Callable[[str], str] = str) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {spell(close[0])}?" if close else "; remove it: `ferry serve --help` lists them all"
+    meant = _REPLACED[name] if name in _REPLACED else next(iter(get_close_matches(name, known, 1)), "")
+    return f"; did you mean {spell(meant)}?" if meant else "; remove it: docs/settings.md lists them all"

@@ -74,7 +74,7 @@ class PaddingDocument(_Document):
 
 
 class CallCostDocument(_Document):
-    """The cost of a call with `rows` rows."""
+    """The cost of a call with `rows` rows, in milliseconds."""
 
     rows: int
     ms: float

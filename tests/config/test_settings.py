@@ -236,7 +236,22 @@ def test_an_unknown_name_is_rejected_with_the_one_that_was_meant(
     assert rejection() == "FERRY_MAX_BATCHSIZE is not a setting of Ferry; did you mean FERRY_MAX_BATCH_SIZE?"
     monkeypatch.delenv("FERRY_MAX_BATCHSIZE")
     monkeypatch.setenv("FERRY_ZZZ", "3")
-    assert rejection() == "FERRY_ZZZ is not a setting of Ferry; remove it: `ferry serve --help` lists them all"
+    assert rejection() == "FERRY_ZZZ is not a setting of Ferry; remove it: docs/settings.md lists them all"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("admin_port", "did you mean operator_port?"),
+        ("admin_grpc_port", "did you mean operator_port?"),
+        ("forbidden_variants", "did you mean execution_variant?"),
+        ("grpc_max_connection_age_s", "did you mean max_connection_age_s?"),
+        ("max_headers", "remove it: docs/settings.md lists them all"),
+    ],
+)
+def test_a_setting_that_is_gone_is_rejected_with_what_took_its_place(tmp_path: Path, name: str, meant: str) -> None:
+    file = yaml(tmp_path, f"{name}: 3")
+    assert rejection(config=file) == f"{name} in {file} is not a setting of Ferry; {meant}"
 
 
 @pytest.mark.parametrize(

@@ -98,12 +98,7 @@ def read_signatures(meta_graph: Any, model: str) -> dict[str, ModelSignature]:
         definition = definitions[name]
         if reason := _not_servable(definition):
             reasons.append(f"{name!r}, because {reason}")
-            logger.warning(
-                "signature %r of %s is not served, its other signatures are: %s",
-                name,
-                model,
-                reason,
-            )
+            logger.warning("signature %r of %s is left out, because %s", name, model, reason)
         else:
             # 2. Ragged and sparse inputs are one input for callers, but several tensors.
             inputs, ragged = _specs(definition.inputs), ragged_inputs(meta_graph, definition)

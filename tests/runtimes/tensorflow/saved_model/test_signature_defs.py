@@ -67,11 +67,11 @@ def test_shapes_tell_unknown_sizes_from_unknown_rank(tmp_path: Path) -> None:
     [
         (
             savedmodels.make_tf1,
-            "'by_handle' of m/1 is not served, its other signatures are: input 'handle' of type resource",
+            "'by_handle' of m/1 is left out, because input 'handle' of type resource",
         ),
         (
             savedmodels.make_sparse_tf1,
-            "'sparse' of m/1 is not served, its other signatures are: input 'sparse' is not a dense tensor",
+            "'sparse' of m/1 is left out, because input 'sparse' is not a dense tensor",
         ),
     ],
 )
