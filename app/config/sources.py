@@ -28,7 +28,8 @@ _SERVICE_LINK = re.compile(
 
 #: Settings of 0.1.0 that are gone, and what to set instead; empty for a constant of today.
 _REPLACED = {
-    "admin_port": "operator_port", "admin_grpc_port": "operator_port", "forbidden_variants": "execution_variant", "max_headers": ""
+    "admin_port": "operator_port", "admin_grpc_port": "operator_port",
+    "forbidden_variants": "execution_variant", "max_headers": "",
 }  # fmt: skip
 
 
