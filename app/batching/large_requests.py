@@ -1,11 +1,11 @@
 """Requests larger than a batch: they are computed in parts and answered as a whole. No I/O, no clock.
 
 A part is cut off when a batch is formed, and fills it. The rest waits behind the requests that came meanwhile, so no
-other request waits for more than one part. As soon as the whole is answered (also if it was cancelled, has expired or
-one part failed), each part counts as answered, so the rest is never computed.
+other request waits for more than one part. Once the request is answered, cancelled or expired, or one of its parts has
+failed, all its parts count as answered: rows that still wait are not computed.
 
-If the outputs do not follow the rows, parts are no answer: the first part that is run alone takes the whole request
-with it (`rejoin`), and the other parts count as answered.
+Where a function is not `divisible`, the outputs of parts cannot be joined. Then `rejoin` puts the whole request in the
+place of the first part that is to run alone, and the other parts count as answered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Parts:
     """The parts of `whole` that were cut off, and their answers.
 
     Attributes:
-        cut_rows: the number of rows that were cut off; `whole.inputs` still has them, so each part costs its rows only.
+        cut_rows: the number of rows that were cut off. They stay in `whole.inputs`, so a cut does not touch the rows
+            that remain.
         rejoined: the request is computed as a whole after all; its parts are not waited for.
     """
 
@@ -39,6 +40,7 @@ class Parts:
         self._answers: dict[int, Answer] = {}
 
     def add(self, rows: int) -> PartReply:
+        """The reply of a new part, of the next `rows` rows."""
         self._rows.append(rows)
         self.cut_rows += rows
         return PartReply(self, len(self._rows) - 1)
@@ -58,6 +60,7 @@ class Parts:
             self.whole.release()
 
     def fail(self, error: Exception) -> None:
+        """Answers the whole request with the error of a part, or of joining the parts."""
         self.whole.fail(error)
         self.whole.release()
 
@@ -90,16 +93,17 @@ def cut(
     request.rows -= rows
     reply = parts.add(rows)
     if not request.rows:
-        request.parts = None  # they name each other, and should not wait for the collector
+        # request and Parts refer to each other: cut the cycle, so that no garbage collection has to.
+        request.parts = None
     part = request.part(inputs, rows, reply, request.arrival_s)
-    part.room = 0
+    part.room = 0  # the queue counts the room of the whole request only
     return part
 
 
 def rejoin(part: PendingRequest, leave_lane: Callable[[PendingRequest], object]) -> PendingRequest | None:
-    """The whole request of `part`, with all its rows, in place of the part; None if the request is no part.
+    """The whole request of `part`, with all its rows, in place of the part, which is released.
 
-    The part is released. None is returned, too, if the whole is answered, or was rejoined with another part.
+    None if part is an ordinary request, or its whole request is answered or was rejoined already.
 
     Args:
         leave_lane: takes a request out of its lane, if it still waits there.
@@ -113,7 +117,7 @@ def rejoin(part: PendingRequest, leave_lane: Callable[[PendingRequest], object])
     parts.rejoined = True
     whole.rows += parts.cut_rows
     whole.parts = None
-    whole.room = part.room
+    whole.room = part.room  # leave_lane gave the room of the rows that waited back; whole takes over the part's
     part.release()
     return whole
 
@@ -129,10 +133,11 @@ def join(answers: Sequence[Answer], part_rows: Sequence[int], ragged: RaggedRows
     """The answer to the whole: outputs of all rows, the longest wait, the sum of compute times, the largest batch.
 
     Raises:
-        InferenceFailed: the outputs of a part do not have its rows, or differ from others in their inner shape.
+        InferenceFailed: parts of an output have other rows than their inputs, or differ in their inner shape.
     """
     parts = [answer.outputs for answer in answers]
     lengths = {} if ragged is None else ragged.splits
+    # The values and splits of ragged outputs, which `ragged` joins.
     names = {each for values, splits in lengths.items() for each in (values, *splits)}
     outputs = {name: _join_rows(name, parts, part_rows) for name in parts[0] if name not in names}
     if ragged is not None:
@@ -154,7 +159,7 @@ def _join_rows(name: str, parts: Sequence[Outputs], part_rows: Sequence[int]) ->
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) > 1 or any(array.shape[:1] != (rows,) for array, rows in zip(arrays, part_rows, strict=True)):
         raise InferenceFailed(
-            f"The request has more rows than a batch, and the parts of output {name!r} do not fit together: "
-            f"send at most {max(part_rows)} rows"
+            f"The request has more rows than a batch, and parts of output {name!r} have other rows than their inputs, "
+            f"or differ in inner shape: send at most {max(part_rows)} rows"
         )
     return np.concatenate(arrays)

@@ -143,7 +143,7 @@ def test_parts_are_of_the_caller_of_the_whole_and_answered_once() -> None:
 @pytest.mark.parametrize("shapes", [[(1, 2), (2, 3)], [(1, 2), (1, 2)], [(1,), (2, 1)], [(1,), ()]])
 def test_outputs_that_are_not_rows_of_one_shape_are_not_joined(shapes: list[tuple[int, ...]]) -> None:
     answers = [Answer({"y": np.zeros(shape)}, BatchTiming()) for shape in shapes]
-    with pytest.raises(InferenceFailed, match="'y' do not fit together: send at most 2 rows"):
+    with pytest.raises(InferenceFailed, match="or differ in inner shape: send at most 2 rows"):
         join(answers, [1, 2])
 
 
