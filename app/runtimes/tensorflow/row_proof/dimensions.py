@@ -2,8 +2,9 @@
 
 Rules
 - A symbol above 0 is a number that is the same for all requests that share a call, such as the length of their rows.
-- A symbol below 0 is a *space*: a number that adds up when requests share a call. ROWS is the number of rows; others
-  are made where a row has any number of entries (after a mask). THIS_ROW is no space but the place of a row.
+- A symbol between _LAST_SPACE and 0 is a *space*: a number that adds up when requests share a call. ROWS is the number
+  of rows; a new space is made where a row has any number of entries (after a mask). A lower symbol is the place of a
+  row (THIS_ROW, NEXT_ROW) or varies with all rows of the call (`varying`).
 - Two sizes with the same product are equal; two with different products may be equal, too.
 - A symbol that is made in a loop may be another number in each iteration: it has the loop's level, and does not leave
   the loop.
@@ -17,7 +18,8 @@ from typing import NamedTuple, TypeGuard
 #: The number of rows; the place of the present row in a loop over rows, and the place behind it.
 ROWS, THIS_ROW, NEXT_ROW = -1, -1_000_001, -1_000_002
 
-#: Symbols below the last space are numbers that differ in some other way, such as the length of the longest row.
+#: From _LAST_SPACE down symbols are no spaces: the places of rows above; below _VARYING, numbers that depend on all
+#: rows of a call and do not add up, such as the length of the longest row.
 _LAST_SPACE, _VARYING = -1_000_000, -2_000_000
 
 
@@ -31,7 +33,7 @@ class Product(NamedTuple):
 Dim = int | Product
 Shape = tuple[Dim, ...]
 
-#: The most symbols of a product that is followed: values stay small. Chosen.
+#: The most symbols of a product; a longer one raises OverflowError, which ends the proof of that value. Chosen.
 _MAX_SYMBOLS = 12
 
 
@@ -61,7 +63,7 @@ def product(dims: Shape) -> Dim:
 
 
 def divided(a: Dim, b: Dim) -> Dim | None:
-    """The quotient a / b, if it is a product without a remainder for all values of the symbols."""
+    """a / b, if the factor of b divides that of a, and a has all symbols of b; else None. Equal sizes give 1."""
     if a == b:
         return 1
     factor, symbols = (a, ()) if isinstance(a, int) else a
@@ -77,11 +79,12 @@ def divided(a: Dim, b: Dim) -> Dim | None:
 
 
 def has_space(dim: Dim) -> TypeGuard[Product]:
-    """Whether a size is another number for a, for b and for both together."""
+    """Whether a size may depend on which requests share the call: one of its symbols is below 0."""
     return type(dim) is not int and dim[1][0] < 0  # type: ignore[index]  # a type guard for `int` is too slow here
 
 
 def spaces(dim: Dim) -> list[int]:
+    """The symbols below 0; those for which is_space holds are spaces."""
     return [] if isinstance(dim, int) else [each for each in dim.symbols if each < 0]
 
 
@@ -90,21 +93,22 @@ def is_space(number: int) -> bool:
 
 
 class Symbols:
-    """The symbols of one walk. The same key gives the same symbol, so that equal computations have equal sizes."""
+    """The symbols that are made while one graph is walked (walk.py)."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, int] = {}
-        self._levels: list[int] = [0]
+        self._known: dict[Hashable, int] = {}  # by operation and operands, or by a loop's key
+        self._levels: list[int] = [0]  # of each symbol above 0; 0 is none
         self._space_levels: dict[int, int] = {ROWS: 0}
-        self._numbers: set[int] = set()
-        self._full: set[int] = set()
+        self._numbers: set[int] = set()  # symbols that may be below 0
+        self._full: set[int] = set()  # spaces with at least one entry in each row
         self._varying = 0
+        #: How many loops are around the present step.
         self.level = 0
         #: The number of symbols and spaces that were made without a key.
         self.unique = 0
 
     def derived(self, key: Hashable, *operands: Dim) -> Product:
-        """A size that follows from `operands` alone, in the way that `key` says."""
+        """The number that operation key makes of operands; equal keys and operands give the same symbol."""
         whole = (key, operands)
         if whole not in self._known:
             self._known[whole] = self._new(max(map(self.level_of, operands), default=0))
@@ -130,7 +134,11 @@ class Symbols:
         return dim.factor >= 0 and self._numbers.isdisjoint(dim.symbols)
 
     def of_loop(self, key: Hashable) -> Product:
-        """The size that a loop carries from iteration to iteration under this key, which names the loop and its run."""
+        """The size of one axis of a loop's variable, which may change in each iteration.
+
+        Args:
+            key: the run of the loop, the variable and the axis.
+        """
         self.unique += 1
         whole = ("loop", self.level, key)
         if whole not in self._known:
@@ -175,6 +183,7 @@ def broadcast_dim(symbols: Symbols, a: Dim, b: Dim) -> Dim:
         return a
     if a == 1:
         return b
+    # A number other than 1 is the result: the other size equals it, or is 1.
     if isinstance(a, int):
         return a
     return b if isinstance(b, int) else symbols.derived("broadcast", a, b)
