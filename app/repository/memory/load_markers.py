@@ -1,4 +1,4 @@
-"""Marks on disk of loads under way. A mark that is left at a start was of a load when the server was killed.
+"""Marks on disk of loads under way. A mark that a start finds tells of a load during which the server was killed.
 
 1. A mark is written before a load and deleted after it, however it ends, and when the server is told to end. Only a
    killed server leaves it, as when memory runs out. The process holds a lock on its marks: marks of living servers are
@@ -6,8 +6,8 @@
 2. A single left mark, of a load that had little memory, names the version that ended the server: the version is left
    out, so that the others serve. It is loaded when its files change, when a caller loads it by name, and when the
    server has more memory than before.
-3. Of several left marks any may name the guilty version, and a load that had plenty of memory is unlikely to: these
-   versions are loaded one at a time. A version whose mark is left a second time is left out.
+3. Several left marks do not say which load ended the server, nor does one of a load that had plenty of memory: these
+   versions are loaded one at a time. A version whose mark is left twice, by loads of the same files, is left out.
 
 The folder must survive a restart of the container. Marks of another pod (or host) are ignored.
 """
@@ -51,8 +51,9 @@ class LoadMarkers:
     """The marks of one server.
 
     Args:
-        folder: of the marks; None keeps none.
-        limit: finds the bytes of memory in all.
+        folder: where the marks lie; None: no mark is read or written.
+        limit: returns the bytes of memory that this machine or container has.
+        host: the name in this server's marks; marks with another name are ignored. Empty: the host name.
     """
 
     def __init__(self, folder: Path | None, limit: Callable[[], float], host: str = "") -> None:
@@ -77,7 +78,8 @@ class LoadMarkers:
         return (
             "the server was killed while it loaded this version, probably for want of memory "
             f"(it had {left.limit / 2**20:,.0f} MB), so it is left out and the others serve; give it more memory, "
-            f"replace the files, load it by the API of models, or delete {self._path(*key)} and start anew"
+            "replace the files, load the model by POST /v2/repository/models/NAME/load (model_control=explicit), or "
+            f"delete {self._path(*key)} and restart the server"
         )
 
     def loads_alone(self, model: str, version: int) -> bool:
@@ -98,7 +100,7 @@ class LoadMarkers:
 
     @contextmanager
     def loading(self, model: str, version: int, files: Fingerprint, *, tight: bool) -> Iterator[None]:
-        """Mark a version in the block. May be called from any thread. `tight`: the load has little memory."""
+        """Keep a version's mark on disk while the block runs. For any thread. `tight`: the load has little memory."""
         self._write(model, version, files, tight=tight)
         try:
             yield
@@ -124,7 +126,7 @@ class LoadMarkers:
         if self._folder is None or self._closed.is_set():
             return
 
-        # 1. The text; it tells whether a load of the same files has left a mark before.
+        # 1. The mark's text, which also says whether a load of the same files left a mark before.
         key, digest = (model, version), _digest(files)
         again = key in self._left and self._left[key].files == digest
         mark = _LeftMark(digest, self._limit(), tight, again)
@@ -138,10 +140,10 @@ class LoadMarkers:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.ftruncate(file, 0)
                 os.write(file, text.encode())
-            except OSError:
+            except OSError:  # no mark without its lock: what follows tells why
                 os.close(file)
                 raise
-        except BlockingIOError:  # another server of this host loads the same
+        except BlockingIOError:  # another server of this host is loading the same version, and its mark stands
             return
         except OSError as error:
             logger.warning(
@@ -149,12 +151,12 @@ class LoadMarkers:
                 self._folder,
                 error.strerror or error,
             )
-            self._closed.set()
+            self._closed.set()  # later loads do not try, and log nothing
             return
 
-        # 3. It is under way, unless the server is to end.
+        # 3. The mark is this load's, unless the server was told to end meanwhile: then it is deleted.
         self._under_way[key] = file
-        if self._closed.is_set():  # a request to end the server came meanwhile
+        if self._closed.is_set():
             self._unmark(key)
 
     def _read_left(self) -> dict[tuple[str, int], _LeftMark]:
@@ -169,7 +171,7 @@ class LoadMarkers:
         return found
 
     def _path(self, model: str, version: int) -> Path:
-        assert self._folder is not None  # noqa: S101 - its callers look
+        assert self._folder is not None  # noqa: S101 - without a folder there is no mark, so no path is asked for
         name = hashlib.sha256(f"{self._host}\n{model}\n{version}".encode(errors="surrogateescape")).hexdigest()
         return self._folder / f"{name[:32]}.loading"
 

@@ -42,6 +42,7 @@ def test_the_version_that_ended_the_server_is_left_out_and_no_other(tmp_path: Pa
     found = markers(killed(tmp_path, "m"))
     assert "killed while it loaded this version" in found.why_left_out("m", 1, FILES)
     assert "it had 100 MB" in found.why_left_out("m", 1, FILES)
+    assert "load the model by POST /v2/repository/models/NAME/load" in found.why_left_out("m", 1, FILES)
     assert found.why_left_out("m", 2, FILES) == found.why_left_out("other", 1, FILES) == ""
     assert not found.loads_alone("m", 1)
 
