@@ -1,7 +1,7 @@
 """Strings that match a regular expression of a graph.
 
-The maker understands literals, escapes, classes, groups, alternatives and repetitions. Each string that it makes is
-matched against the patterns by the operation that a graph has, in linear time: a misread pattern gives no string.
+_StringMaker understands literals, escapes, classes, groups, alternatives and repetitions. RegexFullMatch, the operation
+of graphs, checks each string that it makes (in linear time): a string that does not match is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 _DIGITS = "0123456789"
 _WORD_CHARACTERS = _DIGITS + "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 
-#: The characters that an escape stands for, by the letter after the backslash; for negated classes, a few of them.
+#: The characters that an escape stands for, by the letter after the backslash; a few of them for \D, \W and \S.
 _ESCAPED = {"d": _DIGITS, "w": _WORD_CHARACTERS, "s": " ", "t": "\t", "n": "\n", "D": "abc", "W": "-", "S": "abc1"}
 
 #: An item is repeated at most this many times more than the pattern requires. Chosen.
@@ -24,17 +24,19 @@ _EXTRA_COPIES = 3
 #: The most characters of a pattern, and of a string. Chosen.
 _MOST_CHARACTERS = 1024
 
-#: The most items that are read to make a string; a group in groups is read anew for each of these. Chosen: some 10 ms.
+#: The most items read for a string. A group is read to find its end and again for each copy: n nested groups take some
+#: 2**n reads. Chosen: some 10 ms.
 _MOST_ITEMS = 10_000
 
 
 class _NotUnderstood(Exception):
-    """The pattern has an element that the maker does not understand."""
+    """The pattern has an element that the maker does not understand, or takes too many items or characters."""
 
 
 def matching_strings(patterns: Sequence[str], count: int, random: np.random.Generator) -> list[bytes]:
     """Up to `count` different strings that match all patterns. They are made from the first pattern."""
     found: dict[str, None] = {}
+    # Four tries for each string that is wanted (chosen): some are equal, some do not match.
     for _ in range(4 * count if patterns and len(patterns[0]) <= _MOST_CHARACTERS else 0):
         try:
             text = _StringMaker(patterns[0], random).make()
@@ -48,7 +50,7 @@ def matching_strings(patterns: Sequence[str], count: int, random: np.random.Gene
 
 
 def matches_all(text: bytes, patterns: Sequence[str]) -> bool:
-    """Whether the text matches all patterns, as a graph's RegexFullMatch does. False if one of them is no pattern."""
+    """Whether the text matches all patterns, as a graph's RegexFullMatch does. False if one is not valid."""
     try:
         return all(tf.strings.regex_full_match(text, pattern).numpy() for pattern in patterns)
     except tf.errors.InvalidArgumentError:
@@ -133,7 +135,7 @@ class _StringMaker:
         return self._one_of(_WORD_CHARACTERS) if first == "." else first
 
     def _class(self) -> str:
-        """Characters of a class, whose opening bracket was read; of a negated one those of words, space, - and dot."""
+        """The characters of a class after its `[`; of a negated one the word characters, space, - and dot not in it."""
         found = re.match(r"(\^?)(\]?(?:\\.|[^\]\\])*)\]", self._left)
         if found is None or found[2].startswith("[:"):
             raise _NotUnderstood
