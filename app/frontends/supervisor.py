@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 ENGINE = "app.frontends.engine.engine_process"
 FRONTEND = "app.frontends.frontend.frontend_process"
 
-#: Seconds beside the grace and the drain timeout after which processes are killed: a second (chosen) more than the end
-#: of a process takes at most.
+#: The seconds after the grace and the drain timeout at which a process that still runs is killed: the most that its end
+#: takes (CLOSING_S), and one more. Chosen.
 END_WITHIN_S = CLOSING_S + 1.0
 
 
@@ -45,16 +45,16 @@ def supervise(
     """Serve until SIGTERM or SIGINT. Returns the exit code: 0 if every accepted request was answered.
 
     Args:
-        engine, frontend: the modules that run them; empty for FRONTEND.
-        flags: what these modules need beside the settings.
+        engine, frontend: names of the modules that run the engine and a frontend; frontend '' means FRONTEND.
+        flags: the command-line flags of ferry-model-server, for both modules; None if `ferry serve` calls.
     """
     configure(settings.log_level, settings.log_format)
     raise_limit()  # children inherit it
     with ExitStack() as stack:
-        # 1. The ports, which never listen here: frontends do. An error ends it all, and so do files of TLS that each of
-        # them could not use.
+        # 1. The ports, bound here; frontends listen on them. A port that is taken, or TLS files that cannot be used,
+        #    end the start with exit code 1.
         try:
-            ServedTls.of(settings)
+            ServedTls.of(settings)  # raises TlsError if the files cannot be used
             ports = _held(stack, settings.host, settings.http_ports if settings.rest else {}, HTTP)
             grpc_port = {settings.grpc_port: ", TLS" if settings.tls_certificate else ""}
             grpc_sockets = _held(stack, settings.host, grpc_port, GRPC)
@@ -67,11 +67,12 @@ def supervise(
         listener = stack.enter_context(socket.socket(socket.AF_UNIX))
         path = str(Path(folder) / "engine")
         listener.bind(path)
-        listener.listen(128)
+        listener.listen(128)  # chosen: connections of frontends that may wait while the engine starts
 
         # 3. The processes.
         to_engine = ProcessArguments(settings, [listener.fileno()], flags=flags)
         to_frontend = ProcessArguments(settings, ports, path, flags, grpc_sockets)
+        # Frontends cannot share a Unix socket: the first alone serves grpc_unix_socket.
         to_others = replace(to_frontend, settings=settings.model_copy(update={"grpc_unix_socket": ""}))
         processes = [
             SupervisedProcess("The engine", Fork(engine, to_engine)),
@@ -91,12 +92,15 @@ def _held(stack: ExitStack, host: str, ports: Mapping[int, str], kind: PortKind)
 
 
 async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Settings) -> int:
-    """Runs the processes until a signal, and passes it on. http_server.py lists how a frontend then stops."""
+    """Run the processes until a signal, or until one cannot start; then end all. Returns 1 if an exit code is not 0.
+
+    http_server.py lists how a frontend ends.
+    """
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
 
     def end(how: signal.Signals) -> None:
-        how = END_AT_ONCE if ending.is_set() else how
+        how = END_AT_ONCE if ending.is_set() else how  # a second signal ends at once
         ending.set()
         for process in processes:
             process.end(how)
@@ -104,18 +108,20 @@ async def _keep_all_running(processes: Sequence[SupervisedProcess], settings: Se
     loop.add_signal_handler(signal.SIGTERM, end, signal.SIGTERM)
     loop.add_signal_handler(signal.SIGINT, end, END_WITHOUT_GRACE)
 
-    # 1. Until a signal comes, or a process cannot start: the others are useless without it.
+    # 1. Wait for a signal, or for a process that cannot start: the others serve nothing without it, so they are ended.
     keeping = [asyncio.create_task(process.keep_running()) for process in processes]
     told = asyncio.create_task(ending.wait())
     await asyncio.wait([*keeping, told], return_when=asyncio.FIRST_COMPLETED)
-    if not ending.is_set():
+    if not ending.is_set():  # a process could not start: end the others without grace
         end(END_WITHOUT_GRACE)
     await told
 
-    # 2. Every process drains and ends; what is left then is killed.
+    # 2. Every process drains and ends; a process that still runs after ends_s is killed.
     ends_s = settings.drain_grace_s + settings.drain_timeout_s + END_WITHIN_S
     _, left = await asyncio.wait(keeping, timeout=ends_s)
     for process in processes if left else ():
         process.end(signal.SIGKILL)
+
+    # 3. The exit code: 1 if any process failed.
     codes = await asyncio.gather(*keeping)
     return 1 if any(codes) else 0
