@@ -61,7 +61,10 @@ from app.transports.http.methods import allow
 from app.transports.http.rejections import BinaryOutline, Outline, json_outline
 from app.transports.http.replies import HttpOptions, HttpReply, Sendable, error_body
 
+#: The header of a body with binary tensors: the length of the JSON before them.
 _JSON_LENGTH = b"inference-header-content-length"
+
+#: Actions whose reply is compressed already, once for all callers.
 _PAGES = frozenset({Action.STATISTICS, Action.INDEX})
 
 
@@ -83,7 +86,7 @@ class OpenInferenceRest(HttpApi):
         super().__init__(listener, options, clock, readers)
         self._served = served
         self._administration = administration
-        #: Actions that neither read a body nor await: the reply's document.
+        #: Makes the document of the reply, by action: those that neither read a body nor await.
         self._documents: Mapping[Action, Callable[[Route], object]] = {
             Action.SERVER: lambda _: served.server_metadata(),
             Action.METADATA: lambda route: served.model_metadata(route.name, route.version),
@@ -95,7 +98,7 @@ class OpenInferenceRest(HttpApi):
             Action.CUDA_REGISTER: reject_cuda_memory,
             Action.CUDA_UNREGISTER: lambda _: {},
         }
-        #: The other actions but INFER.
+        #: Makes the reply, by action: all others but INFER, which `compute` answers.
         self._answers: Mapping[Action, Callable[[Route, AsgiExchange], Awaitable[ContentReply]]] = {
             Action.LIVE: self._probe,
             Action.READY: self._probe,
@@ -130,7 +133,7 @@ class OpenInferenceRest(HttpApi):
             reply = document_reply(self._documents[route.action](route))
         else:
             reply = await self._answers[route.action](route, exchange)
-            if route.action in _PAGES:  # compressed already, once for all callers
+            if route.action in _PAGES:
                 return reply
         return await reply.compressed(choose_encoding(exchange.head.header(b"accept-encoding")))
 
@@ -206,10 +209,9 @@ class OpenInferenceRest(HttpApi):
         return self._begin(exchange, body, read_in_process(process, self._served.check_regions))
 
     def outline(self, head: RequestHead, body: bytes) -> Outline | None:
-        """The outline of the JSON.
+        """What later bodies must share with this one to ask for no less work (rejections.py); None if none can tell.
 
-        Where the JSON does not end with data, a shape, a time-out or a priority may follow the last name, so the whole
-        JSON counts.
+        If a shape, a time-out or a priority may follow the last name in the JSON, the whole body must be the same.
         """
         parsed: _InferHead = head.parsed
         if parsed.json_length is not None:
@@ -220,19 +222,20 @@ class OpenInferenceRest(HttpApi):
         return BinaryOutline.of(body, len(body))
 
     def coalescing_key(self, head: RequestHead) -> object:
-        """The model of a plain request, and the encoding of its reply."""
+        """The id of the model of a plain request, and the encoding of its reply; None for any other request."""
         plain = self._plain(head)
         return None if plain is None else (id(plain[0]), plain[1])
 
     def begin_coalesced(self, head: RequestHead, bodies: Sequence[bytes], deadline_s: float) -> Coalesced | None:
         """Accepts plain requests (rest_bodies.py), for the default signature of a model and all of its outputs."""
-        # 1. A model that takes several requests in a call, by its default signature.
+        # 1. The model of the head; none is coalesced unless its default signature is best called for several at once.
         plain = self._plain(head)
         if plain is None:
             return None
         model, encoding = plain
         try:
             signature = choose_signature(model.signatures)
+            # How each reply is written: this call has no inputs, and its deadline does not count.
             call = make_call({}, (), signature, RequestParameters(), deadline_s=inf)
         except ServingError:
             return None
@@ -248,6 +251,7 @@ class OpenInferenceRest(HttpApi):
 
         # 3. The replies: one by one, or several at once where none is compressed.
         def reply(number: int, outputs: dict[str, Array], may_be_long: bool) -> Sendable | ReplyLater:
+            # A plain request names no region, so who asks does not matter for region_access.
             one = replace(call, id=joined.ids[number])
             response = InferenceResponse(outputs, model.name, model.version, signature.name)
             return self._reply_to(
@@ -258,7 +262,7 @@ class OpenInferenceRest(HttpApi):
             computed = {name: outputs[name] for name in signature.outputs}
             written = write_each(model.name, model.version, computed, joined.rows[numbers], joined.ids[numbers])
             if written is None or (encoding is not None and max(map(len, written)) >= MIN_BYTES):
-                return None
+                return None  # then `reply` writes them one by one
             return written
 
         return Coalesced(model, request, joined.rows, max_rows, reply, write)
@@ -340,7 +344,7 @@ class _InferHead(NamedTuple):
 
 
 def _parse_head(head: RequestHead) -> _InferHead:
-    """The parsed head. Raises InvalidRequest."""
+    """The parsed head. Raises InvalidRequest for a wrong priority, NoSuchRoute for an unknown path or method."""
     json_length, content_type = head.header(_JSON_LENGTH), head.header(b"content-type")
     priority = priority_of(head)
     binary = json_length is not None or (content_type or b"").startswith(b"application/octet-stream")
@@ -350,7 +354,7 @@ def _parse_head(head: RequestHead) -> _InferHead:
 
 
 def _check_charset(head: RequestHead) -> None:
-    """The check of a head whose JSON is followed by binary tensors: such a body is not converted to UTF-8.
+    """Checks the charset of a JSON that binary tensors follow: such a body is not converted to UTF-8.
 
     Raises UnsupportedMediaType: the head names another charset.
     """
