@@ -17,7 +17,8 @@ class AccessSettings(BaseModel):
         "none",
         description="Administration by callers: load and unload models, HandleReloadConfigRequest, PATCH of batching "
         "options, registering shared memory. none: rejected with 403 or PERMISSION_DENIED. explicit: allowed, but not "
-        "to web pages of other sites. Whoever reaches the port may do it: keep strangers from it.",
+        "to web pages of other sites. Without access_file, every client that reaches the port may administer: keep "
+        "strangers from the port.",
     )
     model_roots: AbsoluteFolders = Field(
         default_factory=list,
@@ -26,34 +27,36 @@ class AccessSettings(BaseModel):
     )
     access_file: AccessFilePath = Field(
         "",
-        description="A YAML or JSON file of API keys and token issuers (docs/access.md). With one, nothing but whether "
-        "the server lives and is ready is answered without a credential; the file is read anew when it changes. "
+        description="A YAML or JSON file of API keys and token issuers (docs/access.md). With a file, every request "
+        "needs a credential, except the probes of liveness and readiness; the file is read anew when it changes. "
         "Empty: everybody may do what the other settings allow.",
     )
     audit_log: WritableFile = Field(
         "",
         description="A file that the lines of the audit log are also written to, as JSON: administration, denied "
-        "requests, credentials read anew. Empty: they are in the log alone.",
+        "requests, credentials read anew. Empty: the lines are in the log alone.",
     )
     admin_hosts: Names[str] = Field(
         default_factory=list,
-        description="Host names whose web pages may administer over plain HTTP, such as ferry.example.org. Pages of "
-        "addresses, of names without a dot and of https may; clients that are no browsers do not need it.",
+        description="Names of this server, such as ferry.example.org, whose web pages may administer over plain HTTP. "
+        "Without an entry, pages of this server may that come by https, from an IP address, a name without a dot or "
+        "*.localhost; so may clients that are no browsers.",
     )
     operator_port: int = Field(
         0,
         ge=0,
         le=65535,
         description="A further port of HTTP and gRPC, for operators: the metrics page, /health, the batching page, "
-        "statistics, administration, shared memory and /docs are answered there only, and inference is not. Other "
-        "ports answer 404 for them, or UNIMPLEMENTED; /livez, /readyz, states and metadata of models are on all ports. "
+        "statistics, administration, shared memory and /docs are answered on this port only, and inference is not "
+        "answered on it. Other ports answer these paths with 404 or UNIMPLEMENTED; /livez, /readyz, states and "
+        "metadata of models are on all ports. "
         "gRPC comes by HTTP/2: by TLS or by prior knowledge. 0: everything is on rest_port and grpc_port.",
     )
     tls_certificate: str = Field(
         "",
-        description="File of the server's certificate in PEM, those between it and its authority behind it: turns TLS "
-        "1.2 and 1.3 on for all ports, of HTTP and gRPC. Changed files are used by new connections within seconds. "
-        "Empty: no TLS.",
+        description="PEM file of the server's certificate, followed by the intermediate certificates. It turns TLS 1.2 "
+        "and 1.3 on for all ports of HTTP and gRPC (for operator_port see operator_port_tls). Changed files are used "
+        "by new connections within seconds. Empty: no TLS.",
     )
     tls_key: str = Field(
         "",
@@ -62,8 +65,8 @@ class AccessSettings(BaseModel):
     )
     tls_client_ca: str = Field(
         "",
-        description="File of the authorities of clients in PEM (mutual TLS): a client without a certificate of one of "
-        "them gets no connection. Empty: clients need none.",
+        description="File of the authorities of clients in PEM (mutual TLS): a client without a certificate that one "
+        "of these authorities signed gets no connection. Empty: clients need none.",
     )
     operator_port_tls: Literal["same", "server", "off"] = Field(
         "same",
