@@ -368,10 +368,7 @@ class ModelRepository:
             except Exception as error:  # a bug in one poll must not end the watch
                 before, logged = logged, f"{type(error).__name__}: {error}"
                 if logged != before:
-                    logger.exception(
-                        "Looking for changes of models failed; what is served stays; next tries every %s s",
-                        self._poll_interval_s,
-                    )
+                    logger.exception("Looking for changes of models failed; what is served stays; it is tried again")
                 await self._note_polled()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_interval_s or None):
