@@ -264,16 +264,6 @@ def roll(call: Call, value: Value, shift: Value, axes: Value) -> Results:
     return call.along(value, call.constant(axes, "axes"), unknown="it shifts the rows, axis {} of its input")
 
 
-@rule("Cumsum Cumprod CumulativeLogsumexp")
-def cumulate(call: Call, value: Value, axis: Value) -> Results:
-    return call.along(value, call.constant(axis, "axis"), unknown="it adds up the rows, axis {} of its input")
-
-
-@rule("Softmax LogSoftmax")
-def softmax(call: Call, value: Value) -> Results:
-    return call.along(value, [-1], mixes="runs over the rows, axis {} of its input")
-
-
 @rule("ReverseSequence")
 def reverse_sequence(call: Call, value: Value, lengths: Value) -> Results:
     shape = call.shape(value)

@@ -1,4 +1,4 @@
-"""Operations that reduce many numbers to one: sums, maxima, places of maxima."""
+"""Operations that compute with all numbers of an axis: sums, maxima and their places, running sums, softmax."""
 
 from __future__ import annotations
 
@@ -64,6 +64,16 @@ def place_of_greatest(call: Call, value: Value, axis: Value) -> Results:
         raise call.mixes("compares with the number of rows")
     (place,) = call.constant(axis, "axis")
     return call.along(value, [place], mixes=OVER_ROWS, removes=True)
+
+
+@rule("Cumsum Cumprod CumulativeLogsumexp")
+def cumulate(call: Call, value: Value, axis: Value) -> Results:
+    return call.along(value, call.constant(axis, "axis"), unknown="it adds up the rows, axis {} of its input")
+
+
+@rule("Softmax LogSoftmax")
+def softmax(call: Call, value: Value) -> Results:
+    return call.along(value, [-1], mixes=OVER_ROWS)
 
 
 @rule("L2Loss")
