@@ -201,7 +201,7 @@ class _Limited(HTTPConnection):
 
 
 class _LimitedTls(_Limited, HTTPSConnection):
-    """The same with TLS, but during its handshake, when only the socket's own time-out holds."""
+    """The same with TLS. The socket's own time-out bounds its handshake, as a whole."""
 
 
 class _Fetching(urllib.request.HTTPHandler, urllib.request.HTTPSHandler, urllib.request.HTTPRedirectHandler):

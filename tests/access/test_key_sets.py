@@ -100,17 +100,20 @@ def test_what_is_too_long_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("begins", "proxy"),
+    ("begins", "scheme", "proxy"),
     [
-        (b"HTTP", False),
-        (b"HTTP/1.1 200 OK\r\nx-header: ", False),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", False),
-        (b"HTTP/1.1 200 OK\r\n\r\n{", False),
-        (b"HTTP/1.1 200 OK\r\nx-header: ", True),
+        (b"HTTP", "http", False),
+        (b"HTTP/1.1 200 OK\r\nx-header: ", "http", False),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "http", False),
+        (b"HTTP/1.1 200 OK\r\n\r\n{", "http", False),
+        (b"HTTP/1.1 200 OK\r\nx-header: ", "http", True),
+        (b"\x16\x03\x03\x3f\xff", "https", False),
     ],
-    ids=["status line", "head", "length of a chunk", "body", "head of a proxy"],
+    ids=["status line", "head", "length of a chunk", "body", "head of a proxy", "handshake of TLS"],
 )
-def test_a_server_that_drips_is_given_up(begins: bytes, proxy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_drips_is_given_up(
+    begins: bytes, scheme: str, proxy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.access.key_sets._FETCH_S", 0.1)
     failures: list[KeysUnreadable] = []
 
@@ -123,7 +126,8 @@ def test_a_server_that_drips_is_given_up(begins: bytes, proxy: bool, monkeypatch
         if proxy:
             monkeypatch.setenv("https_proxy", url)
             monkeypatch.delenv("no_proxy", raising=False)
-        fetching = threading.Thread(target=fetch, args=("https://login.example.org/keys" if proxy else url,))
+        source = "https://login.example.org/keys" if proxy else url.replace("http", scheme)
+        fetching = threading.Thread(target=fetch, args=(source,))
         fetching.start()
         fetching.join(HANG_S)
         assert "the server takes too long" in str(failures[0])
