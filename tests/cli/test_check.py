@@ -256,7 +256,7 @@ def test_a_signature_that_is_not_served_is_a_note(models: Path) -> None:
     make_tf1(models / "old" / "1")
     assert not faults("models/old")
     (note,) = notes("models/old")
-    assert note.startswith("signature 'by_handle' of old/1 is not served")
+    assert note.startswith("signature 'by_handle' of old/1 is left out")
 
 
 # --- labels and versions by a list ---
