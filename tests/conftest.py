@@ -2,8 +2,10 @@
 
 import functools
 import gc
+import importlib.util
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -41,6 +43,10 @@ settings.register_profile(
 
 # Each client of httpx reads all certificates (20 ms), and none of a test speaks TLS: all share what the first one read.
 httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
+
+# httpcore looks for this package at each request, on all paths (a fifth of a small request's time): it is not there.
+if importlib.util.find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment] # so an import fails at once
 
 # Servers in processes of their own would compile app/ anew at each start (0.2 s).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

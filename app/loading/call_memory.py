@@ -27,6 +27,10 @@ _TIGHT = 1 / 4
 _STEP = 2
 
 
+#: A call that takes less always fits. Chosen: to ask the system what is left takes longer than such a call.
+_SMALL_BYTES = 1 << 16
+
+
 class MemoryBudget:
     """The memory of the calls of one version of a model, with all its replicas.
 
@@ -51,8 +55,8 @@ class MemoryBudget:
 
     def check(self, signature: str, cells: int) -> None:
         """Raises TooMuchMemory if a call of this many cells is expected to take too much; the first never is."""
-        needed, most = self.expected_bytes(signature, cells), self.call_bytes
-        if needed > most:
+        needed = self.expected_bytes(signature, cells)
+        if needed > _SMALL_BYTES and needed > (most := self.call_bytes):
             much = f"{_mb(needed)} MB of memory" if isfinite(needed) else "more memory than a child process may"
             raise TooMuchMemory(
                 f"a call of signature {signature!r} would take {much}, and while it loads, calls may take "
@@ -94,12 +98,10 @@ class MemoryBudget:
         self, signature: str, cells: int, inputs: Mapping[str, Array], call: Callable[[], dict[str, Array]]
     ) -> dict[str, Array]:
         """Makes the call, and notes its memory if no call of about its size is known."""
-        if self._most_bytes() == inf:
-            return call()
         if signature not in self._called:  # the first call also makes objects that stay in memory
             self._called.add(signature)
             return call()
-        if any(_STEP * each >= cells for each in self._bytes.get(signature, ())):
+        if any(_STEP * each >= cells for each in self._bytes.get(signature, ())) or self._most_bytes() == inf:
             return call()
         results, taken = measured_call(inputs, call)
         self.note(signature, cells, taken)

@@ -1,22 +1,17 @@
 """`ferry shard` as a command, each time in a process of its own: it decides which devices TensorFlow has."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.deploy.manifests import ROOT
 from tests.deploy.pages.commands import commands, words
+from tests.support.forked_programs import run_program
 from tests.support.savedmodels import make_image_net
-from tests.support.waiting import HANG_S
 
 
 def ferry_shard(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "app", "shard", *map(str, arguments)],
-        capture_output=True, text=True, timeout=HANG_S, check=False, cwd=ROOT,
-    )  # fmt: skip
+    return run_program("-m", "app", "shard", *map(str, arguments))
 
 
 @pytest.fixture(scope="module")

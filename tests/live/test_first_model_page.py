@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.deploy.pages.commands import Command, asked, commands, words
+from tests.support.forked_programs import run_program
 from tests.support.processes import ROOT, ServerProcess, serving
 
 PAGE = (ROOT / "docs/first-model.md").read_text()
@@ -67,14 +68,8 @@ def test_the_python_client_gets_the_answer_of_the_page(server: ServerProcess, fo
 
 
 def test_inspect_shows_the_table_of_the_page(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "app", "inspect", str(folder / "mymodels/mine")],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""  # TensorFlow's libraries write lines about themselves
+    done = run_program("-m", "app", "inspect", str(folder / "mymodels/mine"))
+    assert (done.returncode, done.stderr) == (0, "")  # TensorFlow's libraries write lines about themselves
     shown = [line.split() for line in done.stdout.splitlines() if line.strip()]
     (table,) = re.findall(r"^ferry inspect mymodels/mine\n```\n\n```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     first, *rest = [line.split() for line in table.splitlines() if line.strip()]
@@ -83,14 +78,8 @@ def test_inspect_shows_the_table_of_the_page(folder: Path) -> None:
 
 def test_check_tells_what_the_server_logs(folder: Path, server: ServerProcess) -> None:
     (check,) = (each for each in commands("docs/first-model.md", "ferry") if words(each)[0] == "check")
-    done = subprocess.run(
-        [sys.executable, "-m", "app", *words(check, {"mymodels": str(folder / "mymodels")})],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
+    done = run_program("-m", "app", *words(check, {"mymodels": str(folder / "mymodels")}))
+    assert (done.returncode, done.stderr) == (0, "")
     for model in ("mine", "scale"):
         assert (
             f"  Model {model} version 1, signature 'serving_default': requests share calls, proven by graph\n"

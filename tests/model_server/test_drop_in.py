@@ -16,6 +16,7 @@ import pytest
 from app.codecs.protobuf.messages import message_class
 from tests.repository.fakes import BROKEN, add
 from tests.support import tf1_savedmodels
+from tests.support.forked_programs import run_program
 from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
 from tests.support.savedmodels import make_half_plus_two, make_several_inputs
 from tests.support.waiting import HANG_S, wait_until
@@ -231,9 +232,7 @@ def failed_start(*flags: str) -> str:
     """What the program wrote to standard error; it must end by itself, and not with 0."""
     command = [*PROGRAM, f"--port={free_port()}", f"--rest_api_port={free_port()}", *flags]
     environment = {**os.environ, "FERRY_HOST": "127.0.0.1"}
-    ended = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    ended = run_program(*command[1:], environment=environment)
     assert ended.returncode != 0
     assert "Traceback" not in ended.stderr
     return ended.stderr

@@ -13,17 +13,20 @@ import atexit
 import functools
 import json
 import os
-import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 
-#: Servers. With frontends the fork is the supervisor: the other processes start anew, as it starts them.
+from tests.support.waiting import HANG_S
+
+#: Servers. With frontends the fork is the supervisor.
 _MODULES = {"app", "app.model_server", "tests.frontends.numpy_server", "tests.server.numpy_process"}
 
 #: What a server imports beside TensorFlow's runtime before it serves.
@@ -32,6 +35,12 @@ _IMPORTED = ("app.cli", "app.server.single_process", "app.frontends.supervisor",
 #: Variables that TensorFlow, its libraries or Python read when they are loaded: the parent has its own.
 _READ_EARLY = ("TF_", "XLA_", "CUDA_", "OMP_", "KMP_", "MKL_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "GRPC_")
 
+#: Servers whose supervisor forks its children, too (forked_children.py). Others start them anew, as they do elsewhere.
+_FORK_CHILDREN = {"app", "app.model_server"}
+
+#: Room for the command line of a fork, in that of the parent.
+_ROOM = " " * 300
+
 _MOST_BYTES = 1 << 20
 
 
@@ -39,14 +48,36 @@ def start_program(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, output: int
 ) -> subprocess.Popen[bytes] | ForkedProgram:
     """Starts `command`, as a fork if that makes no difference; it writes to the file `output`."""
-    if _can_fork(command, environment):
-        return ForkedProgram(command[2:], environment, cwd, output)
+    if command[:2] == [sys.executable, "-m"] and command[2] in _MODULES and _can_fork(environment):
+        return ForkedProgram(command[1:], environment, cwd, (output, output))
     return subprocess.Popen(command, cwd=cwd, env=environment, stdout=output, stderr=output)
 
 
-def _can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    if command[:2] != [sys.executable, "-m"] or command[2] not in _MODULES:
-        return False
+def run_program(
+    *words: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m ...` or `python -c ...` of a program that imports TensorFlow, until it ends.
+
+    cwd: None is the root of the repository. environment: None is that of this process.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as error:
+        told = dict(os.environ if environment is None else environment)
+        folder = str(cwd or Path(__file__).parents[2])
+        program: subprocess.Popen[bytes] | ForkedProgram
+        if _can_fork(told):
+            program = ForkedProgram(words, told, folder, (output.fileno(), error.fileno()))
+        else:
+            command = [sys.executable, *words]
+            program = subprocess.Popen(command, cwd=folder, env=told, stdout=output, stderr=error)
+        try:
+            code = program.wait(HANG_S)
+        finally:
+            program.kill()
+        texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (output, error)]
+    return subprocess.CompletedProcess(words, code, *texts)
+
+
+def _can_fork(environment: Mapping[str, str]) -> bool:
     return all(
         environment.get(name) == os.environ.get(name)
         for name in {*environment, *os.environ}
@@ -57,9 +88,10 @@ def _can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
 class ForkedProgram:
     """A running fork: what tests use of subprocess.Popen."""
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], cwd: str, output: int) -> None:
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], cwd: str, files: tuple[int, int]) -> None:
+        """words: -m or -c, and what follows. files: standard output and error."""
         request = {"words": list(words), "environment": dict(environment), "cwd": cwd}
-        self.pid = _ask(request, [output])
+        self.pid = _ask(request, files)
         self.returncode: int | None = None
         self._lock = threading.Lock()  # tests ask from several threads
         self._file = os.pidfd_open(self.pid)  # the parent has not waited for it: the number is its own
@@ -107,7 +139,7 @@ def _parent() -> socket.socket:
     """The socket to the parent, which ends when the socket closes."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        process = subprocess.Popen([sys.executable, "-m", "tests.support.forked_programs"], stdin=its)
+        process = subprocess.Popen([sys.executable, "-m", "tests.support.forked_programs", _ROOM], stdin=its)
 
     def end() -> None:
         ours.close()
@@ -121,14 +153,15 @@ def _fork_programs() -> None:
     """The parent: forks a program for each request that comes by standard input."""
     from app.runtimes.tensorflow.start import preload  # noqa: PLC0415 - only the parent needs it
     from app.server.memory import spared_from_collection  # noqa: PLC0415 - likewise
+    from tests.support import forked_children  # noqa: PLC0415 - likewise
 
     with spared_from_collection():
         preload()
-        for module in _IMPORTED:
+        for module in (*_IMPORTED, *forked_children.IMPORTED):
             import_module(module)
     requests = socket.socket(fileno=0)
     while True:
-        text, files, *_ = socket.recv_fds(requests, _MOST_BYTES, 1)
+        text, files, *_ = socket.recv_fds(requests, _MOST_BYTES, 2)
         if not text:
             return
         request = json.loads(text)
@@ -137,25 +170,24 @@ def _fork_programs() -> None:
             requests.send(b"%d" % os.waitstatus_to_exitcode(status))
             continue
         if number := os.fork():
-            os.close(files[0])
+            for file in files:
+                os.close(file)
             requests.send(b"%d" % number)
             continue
         requests.close()
-        _run(request["words"], request["environment"], request["cwd"], files[0])
+        words = request["words"]
+        forked_children.name_process([sys.executable, *words])
+        if words[1] in _FORK_CHILDREN:
+            forked_children.fork_children()
+        os.open(os.devnull, os.O_RDONLY)  # standard input, whose number is free
+        for number, file in enumerate(files, 1):
+            os.dup2(file, number)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir(request["cwd"])
+        forked_children.run(words)
         return
-
-
-def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str, output: int) -> None:
-    """In the fork: the module is run as a new process would run it."""
-    os.open(os.devnull, os.O_RDONLY)  # standard input, whose number is free
-    for number in (1, 2):
-        os.dup2(output, number)
-    os.close(output)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(cwd)
-    module, *sys.argv[1:] = words
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

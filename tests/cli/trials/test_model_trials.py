@@ -19,6 +19,7 @@ from app.cli.trials.model_trials import ModelTrials
 from app.cli.trials.trial_messages import TrialVersion
 from app.config.settings import PREFIX
 from tests.support import tf1_savedmodels
+from tests.support.forked_programs import run_program
 from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -148,16 +149,10 @@ def test_the_command_tells_it_and_its_exit_code_says_whether_all_would_be_served
     draft = tmp_path / "draft" / "pipeline.yaml"
     draft.parent.mkdir()
     draft.write_text("steps:\n  a: {model: drops, inputs: {x: x}}\noutputs: {y: a.y}\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    served = subprocess.run(
-        command("models"), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    served = run_program("-m", "app", "check", "models", cwd=tmp_path)
     assert served.returncode == 0, served.stderr
     assert "  Model drops version 1, signature 'serving_default': each request runs alone" in served.stdout
-    failing = subprocess.run(
-        command("draft/pipeline.yaml", "--models", "models"),
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False,
-    )  # fmt: skip
+    failing = run_program("-m", "app", "check", "draft/pipeline.yaml", "--models", "models", cwd=tmp_path)
     assert failing.returncode == 1
     assert failing.stderr == (
         "draft/pipeline.yaml: step 'a': output 'y' has 0 rows, not 3: it does not follow the rows of its inputs\n"

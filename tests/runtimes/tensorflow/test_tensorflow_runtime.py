@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +6,7 @@ import tensorflow as tf
 from app.core.errors import InvalidRequest
 from app.runtime import MeteredRuntime, RuntimeOptions
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
-from tests.support.waiting import HANG_S
+from tests.support.forked_programs import run_program
 
 
 def test_threads_are_set_before_tensorflow_starts_and_checked_after() -> None:
@@ -28,7 +26,7 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=HANG_S)
+    done = run_program("-c", program)
     assert done.stdout.splitlines() == [
         "3 2",
         "3",

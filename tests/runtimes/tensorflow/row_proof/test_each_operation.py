@@ -12,9 +12,6 @@ More uses, or others:
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from tests.runtimes.tensorflow.row_proof.calls_server import operations, values_
 from tests.runtimes.tensorflow.row_proof.meaning import is_proven
 from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, use_of
 from tests.runtimes.tensorflow.row_proof.uses_of_programs import PROGRAM
+from tests.support.forked_programs import run_program
 
 _ROOT = Path(__file__).parents[4]
 
@@ -56,10 +54,8 @@ calls_server.called(["Abs", "Neg"], 12, 0)
 
 def _lines(*arguments: str) -> list[dict[str, Any]]:
     """What became of uses that were called."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=_ROOT, env=environment, check=True, text=True, capture_output=True
-    )
+    done = run_program(*arguments)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -1,8 +1,6 @@
 """Models that lie on several devices: real TensorFlow, in a process that has two of them."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,8 @@ import pytest
 
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
 from app.runtimes.tensorflow.saved_model.signature_defs import serving_graph
+from tests.support.forked_programs import run_program
 from tests.support.savedmodels import make_half_plus_two, make_on_a_gpu, make_placed
-from tests.support.waiting import HANG_S
 
 BOTH = ["CPU:0", "CPU:1"]
 
@@ -19,10 +17,7 @@ BOTH = ["CPU:0", "CPU:1"]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("models")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.runtimes.placed_on_two", str(folder)],
-        capture_output=True, text=True, timeout=HANG_S, check=False,
-    )  # fmt: skip
+    done = run_program("-m", "tests.runtimes.placed_on_two", str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = json.loads(done.stdout)
     return document

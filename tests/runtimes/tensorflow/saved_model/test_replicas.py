@@ -1,8 +1,6 @@
 """Several replicas of a model on several devices: real TensorFlow, in a process that has three of them."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
-from tests.support.waiting import HANG_S
+from tests.support.forked_programs import run_program
 
 PLACES = ["CPU:0", "CPU:1", "CPU:2"]
 
@@ -20,10 +18,7 @@ PLACES = ["CPU:0", "CPU:1", "CPU:2"]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("models")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.runtimes.several_devices", str(folder)],
-        capture_output=True, text=True, timeout=HANG_S, check=False,
-    )  # fmt: skip
+    done = run_program("-m", "tests.runtimes.several_devices", str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = json.loads(done.stdout)
     return document

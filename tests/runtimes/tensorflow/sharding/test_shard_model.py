@@ -1,13 +1,11 @@
 """`ferry shard` on real models, in a process that has two CPUs; the oracle is the original model (on_two_cpus.py)."""
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.support.waiting import HANG_S
+from tests.support.forked_programs import run_program
 
 COLUMNS, ROWS = "columns", "rows"
 
@@ -29,10 +27,7 @@ SPLIT = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("models")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.runtimes.tensorflow.sharding.on_two_cpus", str(folder)],
-        capture_output=True, text=True, timeout=HANG_S, check=False,
-    )  # fmt: skip
+    done = run_program("-m", "tests.runtimes.tensorflow.sharding.on_two_cpus", str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = json.loads(done.stdout)
     return document

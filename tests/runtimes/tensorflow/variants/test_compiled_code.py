@@ -1,7 +1,5 @@
 import gc
 import os
-import subprocess
-import sys
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code, kind_of_machine, prune
 from tests.support import savedmodels
-from tests.support.waiting import HANG_S
+from tests.support.forked_programs import run_program
 
 PROGRAM = """
 import sys
@@ -34,15 +32,8 @@ def test_what_one_process_compiled_another_one_reads(tmp_path: Path) -> None:
     seen = []
     environment = {name: value for name, value in os.environ.items() if name != "TF_XLA_FLAGS"}  # a test may set it
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=HANG_S,
-            env=environment,
-        )
-        assert done.stdout == "0.0\n"
+        done = run_program("-c", PROGRAM, str(tmp_path), environment=environment)
+        assert done.stdout == "0.0\n", done.stderr
         assert "Error parsing" not in done.stderr
         (file,) = (tmp_path / "xla").rglob("*.pb")
         assert file.parent.stat().st_mode & 0o777 == 0o700
@@ -74,8 +65,7 @@ def test_code_is_found_again_whatever_was_loaded_before(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TF_XLA_FLAGS"}
 
     def compiled(*loaded: Path) -> dict[str, int]:
-        command = [sys.executable, "-c", LOADING, str(tmp_path / "cache"), *map(str, loaded)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S, env=environment)
+        done = run_program("-c", LOADING, str(tmp_path / "cache"), *map(str, loaded), environment=environment)
         assert done.stdout == "{'xla'}\n" * len(loaded), done.stderr
         return {file.name: file.stat().st_mtime_ns for file in (tmp_path / "cache" / "xla").rglob("*.pb")}
 
