@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.pages.commands import commands, words
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 from tests.support.savedmodels import make_image_net
 
 

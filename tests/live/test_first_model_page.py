@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.deploy.pages.commands import Command, asked, commands, words
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 from tests.support.processes import ROOT, ServerProcess, serving
 
 PAGE = (ROOT / "docs/first-model.md").read_text()

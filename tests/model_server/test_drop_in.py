@@ -16,7 +16,7 @@ import pytest
 from app.codecs.protobuf.messages import message_class
 from tests.repository.fakes import BROKEN, add
 from tests.support import tf1_savedmodels
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 from tests.support.processes import ARRANGEMENTS, ROOT, ServerProcess, free_port
 from tests.support.savedmodels import make_half_plus_two, make_several_inputs
 from tests.support.waiting import HANG_S, wait_until

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.forked_programs import start_program
+from tests.support.forks.programs import start_program
 from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[2]

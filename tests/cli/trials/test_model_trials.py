@@ -19,7 +19,7 @@ from app.cli.trials.model_trials import ModelTrials
 from app.cli.trials.trial_messages import TrialVersion
 from app.config.settings import PREFIX
 from tests.support import tf1_savedmodels
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 from tests.support.waiting import HANG_S, wait_until
 
 ROOT = Path(__file__).parents[3]

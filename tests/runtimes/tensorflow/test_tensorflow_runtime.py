@@ -6,7 +6,7 @@ import tensorflow as tf
 from app.core.errors import InvalidRequest
 from app.runtime import MeteredRuntime, RuntimeOptions
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 
 
 def test_threads_are_set_before_tensorflow_starts_and_checked_after() -> None:

@@ -25,7 +25,7 @@ from tests.runtimes.tensorflow.row_proof.calls_server import operations, values_
 from tests.runtimes.tensorflow.row_proof.meaning import is_proven
 from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, use_of
 from tests.runtimes.tensorflow.row_proof.uses_of_programs import PROGRAM
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 
 _ROOT = Path(__file__).parents[4]
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
 from app.runtimes.tensorflow.saved_model.signature_defs import serving_graph
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 from tests.support.savedmodels import make_half_plus_two, make_on_a_gpu, make_placed
 
 BOTH = ["CPU:0", "CPU:1"]

@@ -10,7 +10,7 @@ import pytest
 from app.core.time_budget import TimeBudget
 from app.runtime import ShapeTrial
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 
 PLACES = ["CPU:0", "CPU:1", "CPU:2"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 
 COLUMNS, ROWS = "columns", "rows"
 

@@ -14,7 +14,7 @@ from app.runtimes.tensorflow.saved_model.saved_model import SavedModel
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
 from app.runtimes.tensorflow.variants.compiled_code import keep_compiled_code, kind_of_machine, prune
 from tests.support import savedmodels
-from tests.support.forked_programs import run_program
+from tests.support.forks.programs import run_program
 
 PROGRAM = """
 import sys

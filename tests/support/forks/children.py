@@ -1,7 +1,8 @@
-"""Children of a forked program as forks of it: what it has imported already, they need not (forked_programs.py).
+"""Children of a forked program as forks of it: what it has imported already, they need not (programs.py).
 
 A supervisor starts two frontends and the engine's parent as new interpreters, 5 s of CPU and nearly all of it imports;
-`ferry check` starts one, 3 s. That the real way works, tests/frontends tries with servers that do not fork.
+`ferry check` starts one, 3 s. That the real way works, tests/frontends and tests/deploy/test_wheels.py
+try with servers that do not fork.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from app.cli.trials import model_trials
+from app.log_output import standard_streams
 
 #: What the children import, and their parent does not.
 IMPORTED = (
@@ -47,7 +49,7 @@ class _ForkingPopen(subprocess.Popen[Any]):
         args, files, environment, (session, group) = given[0], given[4], given[6], given[-2:]
         stdin, our_stdin, our_stdout, stdout, our_stderr, stderr = given[10:16]
         if not _forks(args):
-            super()._execute_child(*given)  # type: ignore[misc]
+            super()._execute_child(*given)  # type: ignore[misc] # private
             return
         every = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # one for the child is not for us
         self.pid = os.fork()
@@ -72,7 +74,7 @@ def _forks(args: Any) -> bool:
 
 def fork_children() -> None:
     """From now on this process starts those programs as forks."""
-    subprocess.Popen = _ForkingPopen  # type: ignore[misc]
+    subprocess.Popen = _ForkingPopen  # type: ignore[misc] # asyncio and others look it up here
 
 
 def become(
@@ -96,6 +98,7 @@ def become(
             if file > 2 and file not in files:
                 with suppress(OSError):  # that of the list itself
                     os.close(file)
+        _begin_streams()
         atexit._clear()  # what the parent wants to do at its end
         if environment is not None:
             os.environ.clear()
@@ -125,6 +128,17 @@ def run(words: Sequence[str]) -> None:
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     else:
         exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - as python -c
+
+
+#: What the parent wrote its lines with: a file that is closed later would be another one, with the same number.
+_left: list[object] = []
+
+
+def _begin_streams() -> None:
+    """Standard output and error as a new interpreter has them: the parent's log has files of its own, now closed."""
+    _left.extend(standard_streams._writers.values())
+    standard_streams._writers.clear()
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
 
 
 def _restore_signals(mask: Iterable[int]) -> None:

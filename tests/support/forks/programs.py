@@ -35,7 +35,7 @@ _IMPORTED = ("app.cli", "app.server.single_process", "app.frontends.supervisor",
 #: Variables that TensorFlow, its libraries or Python read when they are loaded: the parent has its own.
 _READ_EARLY = ("TF_", "XLA_", "CUDA_", "OMP_", "KMP_", "MKL_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "GRPC_")
 
-#: Servers whose supervisor forks its children, too (forked_children.py). Others start them anew, as they do elsewhere.
+#: Servers whose supervisor forks its children, too (children.py). Others start them anew, as they do elsewhere.
 _FORK_CHILDREN = {"app", "app.model_server"}
 
 #: Room for the command line of a fork, in that of the parent.
@@ -62,7 +62,7 @@ def run_program(
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as error:
         told = dict(os.environ if environment is None else environment)
-        folder = str(cwd or Path(__file__).parents[2])
+        folder = str(cwd or Path(__file__).parents[3])
         program: subprocess.Popen[bytes] | ForkedProgram
         if _can_fork(told):
             program = ForkedProgram(words, told, folder, (output.fileno(), error.fileno()))
@@ -139,7 +139,7 @@ def _parent() -> socket.socket:
     """The socket to the parent, which ends when the socket closes."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
-        process = subprocess.Popen([sys.executable, "-m", "tests.support.forked_programs", _ROOM], stdin=its)
+        process = subprocess.Popen([sys.executable, "-m", "tests.support.forks.programs", _ROOM], stdin=its)
 
     def end() -> None:
         ours.close()
@@ -153,11 +153,11 @@ def _fork_programs() -> None:
     """The parent: forks a program for each request that comes by standard input."""
     from app.runtimes.tensorflow.start import preload  # noqa: PLC0415 - only the parent needs it
     from app.server.memory import spared_from_collection  # noqa: PLC0415 - likewise
-    from tests.support import forked_children  # noqa: PLC0415 - likewise
+    from tests.support.forks import children  # noqa: PLC0415 - likewise
 
     with spared_from_collection():
         preload()
-        for module in (*_IMPORTED, *forked_children.IMPORTED):
+        for module in (*_IMPORTED, *children.IMPORTED):
             import_module(module)
     requests = socket.socket(fileno=0)
     while True:
@@ -176,9 +176,9 @@ def _fork_programs() -> None:
             continue
         requests.close()
         words = request["words"]
-        forked_children.name_process([sys.executable, *words])
+        children.name_process([sys.executable, *words])
         if words[1] in _FORK_CHILDREN:
-            forked_children.fork_children()
+            children.fork_children()
         os.open(os.devnull, os.O_RDONLY)  # standard input, whose number is free
         for number, file in enumerate(files, 1):
             os.dup2(file, number)
@@ -186,7 +186,7 @@ def _fork_programs() -> None:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["cwd"])
-        forked_children.run(words)
+        children.run(words)
         return
 
 
