@@ -44,9 +44,13 @@ settings.register_profile(
 # Each client of httpx reads all certificates (20 ms), and none of a test speaks TLS: all share what the first one read.
 httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
 
-# httpcore looks for this package at each request, on all paths (a fifth of a small request's time): it is not there.
+# httpcore looks for this package at each request, on all paths (a third of a small request's time): it is not there.
 if importlib.util.find_spec("sniffio") is None:
     sys.modules["sniffio"] = None  # type: ignore[assignment] # so an import fails at once
+
+# A shell has its background jobs ignore Control-C, and the programs that tests start and interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Servers in processes of their own would compile app/ anew at each start (0.2 s).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

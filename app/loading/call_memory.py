@@ -26,7 +26,6 @@ _TIGHT = 1 / 4
 #: other requests time, since freed memory is given back before.
 _STEP = 2
 
-
 #: A call that takes less always fits. Chosen: to ask the system what is left takes longer than such a call.
 _SMALL_BYTES = 1 << 16
 

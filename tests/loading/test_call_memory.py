@@ -34,6 +34,25 @@ def test_a_call_that_would_take_more_than_half_of_what_a_step_may_is_refused() -
         memory.check("f", 4)
 
 
+def test_the_system_is_asked_only_before_a_call_that_may_take_much() -> None:
+    asked = 0
+
+    def most_bytes() -> float:
+        nonlocal asked
+        asked += 1
+        return 100.0 * MB
+
+    memory = MemoryBudget(most_bytes)
+    memory.note("f", 10, 1000.0)
+    for _ in range(5):
+        memory.check("f", 10)
+        measured(memory, 10, 0.001)
+    assert asked == 0
+    with pytest.raises(TooMuchMemory):
+        memory.check("f", 10 * MB)
+    assert asked == 1
+
+
 def test_what_is_expected_follows_the_calls_that_are_next_in_size() -> None:
     memory = MemoryBudget(lambda: 1e12)
     memory.note("f", 10, 100.0)

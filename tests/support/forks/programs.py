@@ -73,6 +73,7 @@ def run_program(
             code = program.wait(HANG_S)
         finally:
             program.kill()
+            program.wait()
         texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (output, error)]
     return subprocess.CompletedProcess(words, code, *texts)
 
