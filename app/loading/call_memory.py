@@ -26,8 +26,8 @@ _TIGHT = 1 / 4
 #: other requests time, since freed memory is given back before.
 _STEP = 2
 
-#: A call that takes less always fits. Chosen: to ask the system what is left takes longer than such a call.
-_SMALL_BYTES = 1 << 16
+#: A call that takes less always fits. Chosen: to ask the system what is left takes about as long as such a call.
+_SMALL_BYTES = 1 << 20
 
 
 class MemoryBudget:
@@ -39,13 +39,14 @@ class MemoryBudget:
 
     def __init__(self, most_bytes: Callable[[], float] = loading_bytes) -> None:
         self._most_bytes = most_bytes
+        self._is_unlimited = most_bytes is _unlimited
         self._bytes: dict[str, dict[int, float]] = {}  # by signature and cells
         self._called: set[str] = set()
 
     @classmethod
     def unlimited(cls) -> MemoryBudget:
         """A budget for devices that reject by themselves a call that does not fit."""
-        return cls(lambda: inf)
+        return cls(_unlimited)
 
     @property
     def call_bytes(self) -> float:
@@ -100,7 +101,7 @@ class MemoryBudget:
         if signature not in self._called:  # the first call also makes objects that stay in memory
             self._called.add(signature)
             return call()
-        if any(_STEP * each >= cells for each in self._bytes.get(signature, ())) or self._most_bytes() == inf:
+        if self._is_unlimited or any(_STEP * each >= cells for each in self._bytes.get(signature, ())):
             return call()
         results, taken = measured_call(inputs, call)
         self.note(signature, cells, taken)
@@ -113,6 +114,10 @@ def measured_call(inputs: Mapping[str, Array], call: Callable[[], dict[str, Arra
         results = call()
     arrays = (*inputs.values(), *results.values())
     return results, max(peak.bytes, float(sum(array.nbytes for array in arrays)))
+
+
+def _unlimited() -> float:
+    return inf
 
 
 def _mb(size: float) -> str:

@@ -32,6 +32,7 @@ from app.transports.http1.uvicorn_adapter import HttpPort
 from app.transports.ports import bind_port, share_port
 from app.transports.tls.served_tls import ServedTls
 from bench.simulator.peer_policies import WorkConserving
+from tests.every_protocol.http1_transport import Http1Transport
 from tests.every_protocol.models import ContractModel
 from tests.support.waiting import HANG_S, until
 from tests.transports.http1.quiet_server import QuietServer
@@ -177,7 +178,7 @@ async def live(folder: Path, tls: ServedTls | None = None, **more: Any) -> Async
             await stack.enter_async_context(
                 httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG_S, transport=transport)
             )
-            for transport in (None, Http2Transport(port))
+            for transport in (Http1Transport(port), Http2Transport(port))
         ]
         servers = faces[0].grpc
         assert servers is not None
