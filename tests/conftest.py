@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -60,10 +59,7 @@ _TESTS = Path(__file__).parent
 
 #: These run the same code many thousand times, or mostly code that is not in app/, and so do tests of hypothesis.
 #: Traced, they would take 1.5 to ten times as long; the other tests cover what they run.
-_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws", "row_corpus"}
-
-#: A test with more parameters than this is traced for the first ones alone: the others run mostly the same lines.
-_TRACED_CASES = 8
+_NOT_TRACED = {"awkward", "benchmark", "budgets", "hostile", "laws"}
 
 
 #: Suites with the longest files (half a minute and more, some of one test) come first: of what is short, the two
@@ -110,16 +106,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             tracing.start()
 
 
-#: How many cases of a test have begun.
-_cases: Counter[str] = Counter()
-
-
 def _is_traced(item: pytest.Item) -> bool:
     if item.get_closest_marker("not_traced") or _suite(item) in _NOT_TRACED:
-        return False
-    test, _, parameters = item.nodeid.partition("[")
-    _cases[test] += 1
-    if parameters and _cases[test] > _TRACED_CASES:
         return False
     return not (isinstance(item, pytest.Function) and is_hypothesis_test(item.obj))
 

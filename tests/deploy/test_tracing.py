@@ -20,8 +20,3 @@ def test_a_marked_test_is_not_traced_nor_are_its_fixtures(traced: bool) -> None:
 
 def test_tracing_goes_on_after_it(traced: bool, pytestconfig: pytest.Config) -> None:
     assert traced == bool(pytestconfig.getoption("cov_source"))
-
-
-@pytest.mark.parametrize("number", range(10))
-def test_the_first_eight_cases_of_a_test_are_traced(number: int, traced: bool, pytestconfig: pytest.Config) -> None:
-    assert traced == (number < 8 and bool(pytestconfig.getoption("cov_source")))

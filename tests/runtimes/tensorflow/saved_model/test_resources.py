@@ -22,7 +22,6 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.not_traced  # it loads each model 13 times
 @pytest.mark.parametrize("make", KINDS)
 def test_the_memory_of_tables_comes_back(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "1")
