@@ -23,6 +23,8 @@ class Http1Transport(httpx.AsyncBaseTransport):
         connection = self._kept() or _Connection(*await asyncio.open_connection("127.0.0.1", self._port))
         try:
             response = await connection.answer(request, body)
+        except h11.LocalProtocolError as error:
+            raise httpx.LocalProtocolError(str(error)) from error
         except h11.RemoteProtocolError as error:
             raise httpx.RemoteProtocolError(str(error)) from error
         except OSError as error:
