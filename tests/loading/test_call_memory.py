@@ -47,10 +47,13 @@ def test_the_system_is_asked_only_before_a_call_that_may_take_much() -> None:
     for _ in range(5):
         memory.check("f", 10)
         measured(memory, 10, 0.001)
+    memory.check("f", 10_000)  # a megabyte, by the estimate
     assert asked == 0
+    memory.check("f", 11_000)
+    assert asked == 1
     with pytest.raises(TooMuchMemory):
         memory.check("f", 10 * MB)
-    assert asked == 1
+    assert asked == 2
 
 
 def test_what_is_expected_follows_the_calls_that_are_next_in_size() -> None:
