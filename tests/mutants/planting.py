@@ -44,11 +44,11 @@ def users_of_constant(mutant: Mutant) -> list[str]:
 
 
 def _users_of(name: str) -> Iterator[str]:
-    for module in list(sys.modules.values()):
+    for module_name, module in list(sys.modules.items()):  # a module may be None: it is not to be imported
         file = getattr(module, "__file__", None)
-        if module.__name__.startswith("app.") and file and name in vars(module):
+        if module_name.startswith("app.") and file and name in vars(module):
             with open(file, encoding="utf-8") as source:
-                path = f"{module.__name__.replace('.', '/')}.py"
+                path = f"{module_name.replace('.', '/')}.py"
                 for code in _codes(compile(source.read(), file, "exec")):
                     if name in code.co_names:
                         yield f"{path} {code.co_qualname.split('.<locals>')[0]}"

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from tests.mutants.operators import Mutant, mutants
-from tests.mutants.planting import NotPossible, plant
+from tests.mutants.planting import NotPossible, plant, users_of_constant
 from tests.mutants.run import ACCEPTED, KILLED, NOT_REACHED, SURVIVED, TIMED_OUT, accepted, report
 
 SOURCE = '''
@@ -213,6 +213,21 @@ def test_planted_defaults_and_constants_hold(module: ModuleType) -> None:
     assert lane.rows == 16
     planted("1", "2", "TABLE")
     assert not module.fits(1)
+
+
+def test_who_uses_a_constant_is_found_beside_a_module_that_may_not_be_imported(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "forbidden_for_a_test", None)  # type: ignore[arg-type] # so an import fails
+    (mutant,) = [
+        each
+        for each in mutants("app/mutated_for_a_test.py", ast.parse(SOURCE))
+        if (each.name, each.after) == ("LIMIT", "16")
+    ]
+    assert {"app/mutated_for_a_test.py Lane.add", "app/mutated_for_a_test.py Lane.full"} <= set(
+        users_of_constant(mutant)
+    )
+    assert module.LIMIT == 8
 
 
 def test_what_cannot_be_replaced_is_said(module: ModuleType) -> None:
