@@ -125,6 +125,20 @@ def test_one_bad_request_fails_alone() -> None:
     assert outcomes(FakeFunction(), 1, 2, -3, 4, 5) == [[2], [4], InvalidRequest, [8], [10]]
 
 
+def test_a_request_alone_of_more_rows_than_the_model_takes_is_answered_by_parts_of_it() -> None:
+    def picky(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if len(inputs["x"]) > 3:
+            raise InvalidRequest("at most 3 rows")
+        return {"y": inputs["x"] * 2}
+
+    request = pending(5.0, 8)
+    execution = execute_timed(batch_function(picky, 8), [request], lambda: 0.0)
+    assert (execution.rejection, execution.refusal and execution.refusal.found) == (None, 3)
+    (answer,) = execution.outcomes
+    assert isinstance(answer, dict)
+    np.testing.assert_array_equal(answer["y"], request.inputs["x"] * 2)
+
+
 def test_all_bad_requests_fail_each_with_its_own_error() -> None:
     found = execute(batch_function(FakeFunction()), [pending(-1.0), pending(-2.0)])
     assert [str(each) for each in found] == ["x must not be negative, got -1", "x must not be negative, got -2"]

@@ -104,9 +104,12 @@ def test_coalesced_requests_are_taken_apart_each_with_its_own_rows_time_and_repl
 
 def test_a_request_says_where_it_is() -> None:
     request = PendingRequest({}, 2, FakeReply(), 1.5, inf)
+    handle = RequestHandle(request, lambda _: None)
+    assert (handle.waits, handle.waiting_rows) == (False, 0)
     assert repr(request) == "<PendingRequest 2 rows, arrived at 1.5 s, due by inf s, taken>"
     request.lane = KEY
     assert repr(request).endswith("waiting>")
+    assert (handle.waits, handle.waiting_rows) == (True, 2)
     request.answer(ANSWER)
     assert repr(request).endswith("answered>")
 

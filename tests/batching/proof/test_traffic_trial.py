@@ -116,6 +116,31 @@ def test_one_doubt_is_forgiven_and_two_are_not() -> None:
     assert found[0].disproved
 
 
+def test_one_refused_mix_is_forgiven_and_two_settle_what_was_tried() -> None:
+    found: list[TrafficFound] = []
+    trial = new_trial(found)
+    fill(trial)
+    for _ in range(2):
+        assert found == []
+        mix = trial.next_mix(0.0)
+        assert mix is not None
+        trial.record(mix, MixResult("refused", "the model rejects this"), 0.0)
+    assert found == [TrafficFound(1, "calls of 2 rows: the model rejects this")]
+
+
+def test_a_mix_has_rows_of_two_requests_at_least_and_each_row_once_while_there_are_enough() -> None:
+    trial, sizes = new_trial(), set()
+    for first in range(1, 65, 4):
+        offer(trial, *[float(value) for value in range(first, first + 4)])
+    while (mix := trial.next_mix(0.0)) is not None:
+        sizes.add(len(mix.rows))
+        if len(mix.rows) > 1:
+            assert len({row.request for row in mix.rows}) > 1
+        assert len({id(row) for row in mix.rows}) == len(mix.rows)
+        trial.record(mix, MixResult("agrees"), 0.0)
+    assert max(sizes) == 16
+
+
 def test_what_a_mix_shows_counts_though_the_trial_was_ended_meanwhile() -> None:
     for verdict, expected in (("mixes", True), ("random", True), ("agrees", False), ("refused", False)):
         found: list[TrafficFound] = []

@@ -88,6 +88,13 @@ def test_what_is_joined_are_everyones_rows(sent: list[Rows]) -> None:
     assert SPARSE.count(joined) == len(everyone)
 
 
+@pytest.mark.parametrize(("shape", "told"), [([3, WIDTH], "[3]"), ([], "[]")])
+def test_tensors_of_another_number_of_rows_do_not_fit(shape: list[int], told: str) -> None:
+    sent = request([({0: 1.0}, {}, [1], 2.0), ({}, {}, [], 3.0)])
+    assert not SPARSE.misfit(sent, 2)
+    assert SPARSE.misfit(sent | {X.shape: np.array(shape, np.int64)}, 2) == f"'x_2' says {told} rows, not 2"
+
+
 @given(st.lists(rows, min_size=1, max_size=4), st.integers(1, 4))
 def test_padding_repeats_one_of_the_rows_with_no_more_entries_than_the_mean(sent: list[Rows], more: int) -> None:
     everyone = [row for each in sent for row in each]

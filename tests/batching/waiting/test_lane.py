@@ -74,6 +74,14 @@ def test_a_lane_tells_what_waits_in_it() -> None:
     assert repr(lane_of(request(1.0, 3), request(2.0, 9))) == "<Lane m/1/serving_default: 12 rows of 2 requests>"
 
 
+def test_a_row_of_a_lane_costs_its_share_of_the_next_call() -> None:
+    lane = lane_of(*[request(1.0, 2) for _ in range(3)])
+    assert lane.row_s == 1.0, "unknown"
+    lane.costs.record_call(2, 6.0)
+    lane.costs.record_call(4, 8.0)
+    assert lane.row_s == 2.0
+
+
 def test_without_fairness_callers_take_no_turns() -> None:
     assert lane_of().callers is None
     lane = lane_of(*[request(1.0, caller=caller) for caller in "aab"])
