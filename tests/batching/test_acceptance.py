@@ -12,7 +12,7 @@ import pytest
 from app.batching.batcher import Batcher
 from app.batching.policy import SelfTuning
 from app.batching.state import BatcherOptions
-from app.core.errors import DeadlineExceeded, Overloaded, ShuttingDown
+from app.core.errors import DeadlineExceeded, InvalidRequest, Overloaded, ShuttingDown
 from app.core.events import RequestsRefused
 from app.core.reply import Answer
 from tests.batching.batcher.batcher_bench import Bench, scenario, turns
@@ -54,6 +54,17 @@ def test_the_cancelled_is_never_computed_and_its_neighbour_is() -> None:
         assert bench.batcher.queue.rows == 1
         await asyncio.gather(blocker, neighbour)
         assert bench.model.computed == [0, 2]
+
+    scenario(main)
+
+
+def test_only_what_the_server_is_to_blame_for_is_told_as_refused() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.batcher._acceptance.tell_rejected(InvalidRequest("the request is at fault"))
+        assert not bench.events
+        bench.batcher._acceptance.tell_rejected(Overloaded("the queue is full"), 3)
+        assert bench.events == [RequestsRefused("queue_full", 3)]
 
     scenario(main)
 
