@@ -1,6 +1,6 @@
 """Is this tree as fast as another revision? Runs the closed loops of the benchmark on both in turn.
 
-    python -m bench.revisions REVISION [--workloads mlp,digits,...] [--pairs 3] [--rounds 5] [--seconds 2] [--json FILE]
+    python -m bench.revisions REVISION [--workloads mlp digits ...] [--pairs 3] [--rounds 5] [--seconds 2] [--json FILE]
 
 Both servers run with defaults, on the same packages, and are up at the same time; within a round each is loaded once,
 and the order alternates. Each searches its execution variants before it is measured, so the choice is part of the
@@ -47,7 +47,7 @@ _COMPARED = WORKLOADS | {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("revision", help="as git knows it")
-    parser.add_argument("--workloads", type=workloads, default=list(_COMPARED.values()), help="some of them, by name")
+    parser.add_argument("--workloads", nargs="+", choices=_COMPARED, default=list(_COMPARED))
     parser.add_argument("--pairs", type=int, default=3, help="how often both servers are started")
     parser.add_argument("--rounds", type=int, default=5, help="of each pair")
     parser.add_argument("--seconds", type=float, default=2.0, help="at least, of each run")
@@ -58,29 +58,15 @@ def main() -> None:
     ratios = {}
     with other_tree(options.revision) as other:
         print(f"Requests/s of this tree / of {options.revision}: median (least-most), then of each pair")
-        for workload in options.workloads:
+        for name in options.workloads:
+            workload = _COMPARED[name]
             pairs = [compare(workload, other, options.rounds, options.seconds) for _ in range(options.pairs)]
-            ratios[workload.name] = [each for pair in pairs for each in pair]
-            spread = Spread.of(ratios[workload.name])
+            ratios[name] = [each for pair in pairs for each in pair]
+            spread = Spread.of(ratios[name])
             of_pairs = " ".join(f"{Spread.of(pair).median:.2f}" for pair in pairs)
-            print(
-                f"  {workload.name:18} {spread.median:.2f} ({spread.least:.2f}-{spread.most:.2f})  {of_pairs}",
-                flush=True,
-            )
+            print(f"  {name:18} {spread.median:.2f} ({spread.least:.2f}-{spread.most:.2f})  {of_pairs}", flush=True)
     save(options.json, ratios)
     sys.exit(slower(ratios))
-
-
-def workloads(names: str) -> list[Workload]:
-    """The workloads with these names, which commas part.
-
-    Raises:
-        argparse.ArgumentTypeError: there is none of such a name.
-    """
-    unknown = [name for name in names.split(",") if name not in _COMPARED]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(_COMPARED)}")
-    return [_COMPARED[name] for name in names.split(",")]
 
 
 def slower(ratios: Mapping[str, Sequence[float]]) -> bool:

@@ -215,7 +215,7 @@ def test_planted_defaults_and_constants_hold(module: ModuleType) -> None:
     assert not module.fits(1)
 
 
-def test_who_uses_a_constant_is_found_beside_a_module_that_may_not_be_imported(
+def test_the_users_of_a_constant_are_found_beside_a_module_that_may_not_be_imported(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "forbidden_for_a_test", None)  # type: ignore[arg-type] # so an import fails

@@ -14,7 +14,7 @@ from app.batching.proof.kept_rows import (
     KeptRows,
     row_count,
 )
-from app.batching.proof.traffic_trial import MixResult, TrafficFound, TrafficTrial, rungs
+from app.batching.proof.traffic_trial import MIXES_ROWS, MixResult, TrafficFound, TrafficTrial, rungs
 from app.batching.shapes.ragged import RaggedRows
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array
@@ -104,7 +104,14 @@ def test_each_row_that_is_kept_stands_in_a_mix_before_the_first_proof() -> None:
     assert seen == set(np.arange(1.0, MOST_ROWS + 1))
 
 
-def test_one_doubt_is_forgiven_and_two_are_not() -> None:
+@pytest.mark.parametrize(
+    ("verdict", "settled"),
+    [
+        ("doubtful", TrafficFound(1, MIXES_ROWS, disproved=True)),
+        ("refused", TrafficFound(1, "calls of 2 rows: the model rejects this")),
+    ],
+)
+def test_one_doubt_or_refusal_is_forgiven_and_two_are_not(verdict: str, settled: TrafficFound) -> None:
     found: list[TrafficFound] = []
     trial = new_trial(found)
     fill(trial)
@@ -112,20 +119,8 @@ def test_one_doubt_is_forgiven_and_two_are_not() -> None:
         assert found == []
         mix = trial.next_mix(0.0)
         assert mix is not None
-        trial.record(mix, MixResult("doubtful"), 0.0)
-    assert found[0].disproved
-
-
-def test_one_refused_mix_is_forgiven_and_two_settle_what_was_tried() -> None:
-    found: list[TrafficFound] = []
-    trial = new_trial(found)
-    fill(trial)
-    for _ in range(2):
-        assert found == []
-        mix = trial.next_mix(0.0)
-        assert mix is not None
-        trial.record(mix, MixResult("refused", "the model rejects this"), 0.0)
-    assert found == [TrafficFound(1, "calls of 2 rows: the model rejects this")]
+        trial.record(mix, MixResult(verdict, "the model rejects this"), 0.0)
+    assert found == [settled]
 
 
 def test_a_mix_has_rows_of_two_requests_at_least_and_each_row_once_while_there_are_enough() -> None:
