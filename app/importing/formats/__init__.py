@@ -1,4 +1,4 @@
-"""The source formats, a file for each: what reads a model of that format, by the names of app/repository/disk/importable.py.
+"""The source formats, a file for each: readers of models, by the names of app/repository/disk/importable.py.
 
 A reader is called in the child process. It may import what its format needs, runs nothing of the source that
 `order.trust` does not allow, and raises CannotImport with one sentence that says what to do.
