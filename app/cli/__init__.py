@@ -12,6 +12,7 @@ import typer
 from app import __version__
 from app.cli.bench import bench
 from app.cli.check import check
+from app.cli.import_model import import_model
 from app.cli.inspection import inspect
 from app.cli.key import key
 from app.cli.plan import plan
@@ -30,6 +31,7 @@ app.command(cls=ServeCommand, context_settings={"max_content_width": 120})(serve
 app.command()(predict)
 app.command()(inspect)
 app.command()(check)
+app.command("import")(import_model)
 app.command()(bench)
 app.command()(plan)
 app.command()(shard)

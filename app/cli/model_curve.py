@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from app.cli.input_files import find_signature, read_inputs
 from app.cli.models import opened_model
+from app.codecs.input_files import find_signature, read_inputs
 from app.core.batch_sizes import BatchSizes
 from app.core.inference import Array, ModelSignature
 from app.core.values.sample_inputs import zero_inputs

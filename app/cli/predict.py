@@ -30,7 +30,7 @@ def predict(
     with one_line_failures():
         body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         with opened_model(model, models) as opened:
-            from app.cli.input_files import read_inputs  # noqa: PLC0415 - numpy
+            from app.codecs.input_files import read_inputs  # noqa: PLC0415 - numpy
             from app.codecs.json.predict_documents import encode_predict  # noqa: PLC0415 - numpy
 
             found, inputs, by_row = read_inputs(body, opened.model.signatures, signature)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from app import __version__
 from app.cli import app, main
-from app.cli.input_files import is_numpy_file, read_numpy_file
+from app.codecs.input_files import is_numpy_file, read_numpy_file
 from app.cli.models import find_version
 from app.config.settings import PREFIX, Settings
 from app.config.sources import flag_of

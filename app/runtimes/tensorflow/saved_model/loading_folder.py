@@ -76,7 +76,7 @@ class LoadingFolder:
         saved = SavedModelProto.FromString((path / "saved_model.pb").read_bytes())
         for graph in saved.meta_graphs:
             if graph.meta_info_def.tags == meta_graph.meta_info_def.tags:
-                _rename_inputs(graph, self.renamed)
+                rename_inputs(graph, self.renamed)
                 _drop_slots(graph.object_graph_def)
         (self.path / "saved_model.pb").write_bytes(saved.SerializeToString())
 
@@ -99,7 +99,8 @@ def _are_parameters(names: Sequence[str]) -> bool:
     return all(names) and len(sanitised) == len(names) and not any(iskeyword(each) or each in _TAKEN for each in names)
 
 
-def _rename_inputs(graph: Any, names: Mapping[str, str]) -> None:
+def rename_inputs(graph: Any, names: Mapping[str, str]) -> None:
+    """Renames inputs of all signatures of a MetaGraphDef, by their present names."""
     for definition in graph.signature_def.values():
         _rename_keys(definition.inputs, names)
     objects = graph.object_graph_def

@@ -1,0 +1,118 @@
+"""`ferry import`: a model of another format becomes a version that is served, proven equal to its source."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.failures import one_line_failures
+from app.config.sources import SettingsError, load_settings
+
+
+def import_model(  # noqa: PLR0917 - typer makes options of them
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The file or folder of a model.")],
+    destination: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DEST", help="Folder of the model, or of the version. [default: its name in the models folder]"
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Another name of an input or output.")
+    ] = None,
+    inputs: Annotated[
+        str, typer.Option("--inputs", metavar="NAMES", help="Tensors that are inputs, of a graph without signatures.")
+    ] = "",
+    outputs: Annotated[
+        str, typer.Option("--outputs", metavar="NAMES", help="Tensors that are outputs, likewise.")
+    ] = "",
+    accept: Annotated[
+        str,
+        typer.Option("--accept", metavar="jpeg|text", help="Put the decoding of images, or of text, into the model."),
+    ] = "",
+    pixels: Annotated[
+        str,
+        typer.Option("--pixels", metavar="RANGE", help="Range of pixels for --accept jpeg: 0..255, 0..1, -1..1, ..."),
+    ] = "",
+    labels: Annotated[str, typer.Option("--labels", metavar="FILE", help="Names of classes, a line each.")] = "",
+    samples: Annotated[
+        str,
+        typer.Option("--samples", metavar="FILE", help="Inputs to compare with: .npz, .npy, or JSON as for predict."),
+    ] = "",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Run code that the source holds: lambda layers, custom classes.")
+    ] = False,
+    limit_s: Annotated[
+        float, typer.Option("--limit-s", metavar="SECONDS", min=1, help="Most seconds that it may take.")
+    ] = 300.0,
+    memory_gib: Annotated[
+        float, typer.Option("--memory-gib", metavar="GIB", min=0, help="Most memory. [default: by the source's size]")
+    ] = 0.0,
+) -> None:
+    """Import a model of another format, and prove that the import answers as its source does.
+
+    It runs in a process without network. The exit code is 0 if the version is written, 1 if it is not, 2 if an
+    argument is wrong.
+    """
+    from app.importing.in_child import import_in_child, kind_or_refusal  # noqa: PLC0415 - `ferry --help` needs none
+    from app.importing.order import CannotImport, ImportOrder  # noqa: PLC0415 - `ferry --help` needs none of it
+    from app.importing.version_folder import destination_of  # noqa: PLC0415 - `ferry --help` needs none of it
+    from app.repository.disk.importable import format_of  # noqa: PLC0415 - `ferry --help` needs none of it
+
+    with one_line_failures(CannotImport):
+        models = load_settings({}).models
+        kind = kind_or_refusal(source, format_of(source))
+        place = destination_of(source, destination, models)
+        order = ImportOrder(
+            str(source.absolute()),
+            str(place.absolute()),
+            _renames(rename or ()),
+            _names(inputs),
+            _names(outputs),
+            accept,
+            pixels,
+            str(Path(labels).absolute()) if labels else "",
+            str(Path(samples).absolute()) if samples else "",
+            trust,
+            limit_s,
+            int(memory_gib * 2**30),
+        )
+        begun = time.monotonic()
+        with _stages() as report:
+            result = import_in_child(order, kind, report)
+    typer.echo(result.line(str(place), time.monotonic() - begun))
+    for note in result.notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+def _renames(given: list[str] | tuple[()]) -> dict[str, str]:
+    """The new names by the old ones. A name may hold an equals sign as the last part of an old one only."""
+    renames = {}
+    for each in given:
+        old, equals, new = each.rpartition("=")
+        if not (old and equals and new):
+            raise SettingsError(f"--rename is {each!r}, but should be OLD=NEW")
+        renames[old] = new
+    return renames
+
+
+def _names(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str], None]]:
+    """A function that shows the present stage on a terminal; nothing is shown elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    with Console(stderr=True).status("it begins") as status:
+        yield status.update

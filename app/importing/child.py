@@ -1,0 +1,79 @@
+"""The child process of an import: it reads the source, exports it, and proves that both answer alike.
+
+Its parent (in_child.py) is on the other side of its standard input, a socket: it sends one order, and gets lines of
+JSON, up to a result or a failure. The process ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from app.frontends.process_arguments import end_with
+from app.importing.limits import cut_network, limit_this_process
+from app.importing.order import CannotImport, ImportOrder
+from app.importing.result import ImportResult
+
+#: Called with each stage.
+Report = Callable[[str], None]
+
+#: Characters of an error of a library that are told.
+_MOST_CHARACTERS = 400
+
+
+def main() -> None:
+    """The whole life of the child."""
+    end_with(os.getppid())
+    parent = socket.socket(fileno=os.dup(0))
+
+    def say(what: str, text: str) -> None:
+        parent.sendall(json.dumps((what, text)).encode() + b"\n")
+
+    message = json.loads(parent.makefile("rb").readline())
+    order = ImportOrder(**message["order"])
+    limit_this_process(order.memory_bytes)
+    unlimited = cut_network()
+    try:
+        result = _import(order, message["kind"], Path(message["staging"]), lambda stage: say("stage", stage))
+        if unlimited:
+            result = ImportResult(**asdict(result) | {"notes": [*result.notes, f"it ran with network: {unlimited}"]})
+        say("result", json.dumps(asdict(result)))
+    except CannotImport as error:
+        say("failure", _one_line(str(error)))
+    except MemoryError:
+        say("failure", f"it needs more than {order.memory_bytes / 2**30:.1f} GiB of memory (--memory-gib)")
+    except Exception as error:  # whatever a library raises for a broken source
+        say("failure", _one_line(f"{type(error).__name__}: {error}"))
+
+
+def _import(order: ImportOrder, kind: str, staging: Path, report: Report) -> ImportResult:
+    # 1. The runtime before all else: it sets how TensorFlow runs in this process.
+    report("TensorFlow starts")
+    from app.importing.proof import Proof  # noqa: PLC0415 - imports TensorFlow, after the limits
+
+    proof = Proof()
+
+    # 2. The model.
+    from app.importing.export import export, renamed  # noqa: PLC0415 - imports TensorFlow
+    from app.importing.formats import read  # noqa: PLC0415 - after the limits
+
+    report("the source is read")
+    source = renamed(read(kind, Path(order.source), order), order.rename)
+
+    # 3. Its export, and what is written beside it.
+    report("the model is exported")
+    version = staging / "version"
+    export(source, version)
+
+    # 4. The proof.
+    report("the export is compared with its source")
+    return proof.of(source, version, order)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_CHARACTERS else line[: _MOST_CHARACTERS - 1] + "…"

@@ -1,0 +1,165 @@
+"""The proof of an import: its source and its export give the same answers, the export as a server runs it.
+
+1. The export is loaded by Ferry's own runtime, with its check of operations.
+2. Both get the same inputs: the caller's samples, then made-up values of several kinds, rows and sizes.
+3. Names, types, shapes and values must be equal (differences.py). A model that draws random numbers cannot be compared
+   by values.
+4. Inputs that the source rejects prove nothing. Without one that it accepts there is no import.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from app.codecs.input_files import read_inputs
+from app.config.sources import load_settings
+from app.core.agreement import moved_inputs
+from app.core.errors import ServingError
+from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
+from app.core.values.sample_inputs import SEED
+from app.importing.differences import compare, same_structure
+from app.importing.made_inputs import made_inputs
+from app.importing.order import CannotImport, ImportOrder
+from app.importing.result import ImportResult
+from app.importing.source import Endpoint, Source
+from app.protocols.operations.openapi.model_bodies import example_body
+from app.runtime import LoadedModel, RuntimeOptions, create_runtime, hints_of
+from app.runtimes.tensorflow.error_mapping import first_meaningful_line
+
+#: Seconds of made-up calls for each signature, once some were accepted. Chosen.
+_SECONDS = 20.0
+
+#: Calls that are accepted are enough at so many. Chosen.
+_ENOUGH = 24
+
+
+class Call(NamedTuple):
+    """A call whose answers were equal."""
+
+    signature: str
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+
+class Proof:
+    """The runtime of a server, in which exports are loaded and called."""
+
+    def __init__(self) -> None:
+        settings = load_settings({})
+        options = RuntimeOptions(replicas=1, allowed_operations=tuple(settings.allowed_operations))
+        self._runtime = create_runtime(settings.runtime, options)
+
+    def of(self, source: Source, version: Path, order: ImportOrder) -> ImportResult:
+        """Compares a source with its export in folder `version`. Raises CannotImport: they differ."""
+        try:
+            model = self._runtime.load(version)
+        except ServingError as error:
+            raise CannotImport(f"the import cannot be served: {error}") from None
+        with closing(model):
+            signatures = model.signatures
+            if missing := sorted({each.name for each in source.endpoints} - signatures.keys()):
+                raise CannotImport(f"signature {missing[0]!r} cannot be served")
+            calls = [_Signature(each, signatures[each.name], model) for each in source.endpoints]
+            samples = _samples(order, signatures)
+            for each in calls:
+                each.prove(samples.get(each.name))
+            main = signatures.get(DEFAULT_SIGNATURE) or next(iter(signatures.values()))
+            return ImportResult(
+                source.format,
+                {name: str(spec) for name, spec in main.inputs.items()},
+                {name: str(spec) for name, spec in main.outputs.items()},
+                sorted(signatures),
+                sum(each.calls for each in calls),
+                max((each.difference for each in calls), default=0.0),
+                json.dumps(example_body(main)),
+                [*source.notes, *(note for each in calls for note in each.notes)],
+            )
+
+
+def _samples(order: ImportOrder, signatures: Mapping[str, ModelSignature]) -> dict[str, Mapping[str, Array]]:
+    """The caller's inputs by signature. Raises CannotImport: they do not fit."""
+    if not order.samples:
+        return {}
+    try:
+        signature, inputs, _ = read_inputs(Path(order.samples).read_bytes(), signatures)
+    except (ServingError, OSError) as error:
+        raise CannotImport(f"--samples {order.samples}: {error}") from None
+    return {signature.name: inputs}
+
+
+class _Signature:
+    """One signature, which is called beside its endpoint.
+
+    calls: the number of calls whose answers were equal.
+    difference: the largest difference of these.
+    notes: remarks on the proof.
+    """
+
+    def __init__(self, endpoint: Endpoint, signature: ModelSignature, model: LoadedModel) -> None:
+        self.name = signature.name
+        self.calls = 0
+        self.difference = 0.0
+        self.notes: list[str] = []
+        self._endpoint = endpoint
+        self._signature = signature
+        self._model = model
+        self._rejection = ""
+        if signature.draws:
+            self.notes.append(f"signature {self.name!r} draws random numbers: names, types and shapes were compared")
+
+    def prove(self, samples: Mapping[str, Array] | None) -> None:
+        """Calls both with the samples, and with made-up inputs. Raises CannotImport: they differ."""
+        if samples is not None and not self._call(samples):
+            raise CannotImport(f"--samples: the source rejects these inputs: {self._rejection}")
+        begun = time.monotonic()
+        for inputs in made_inputs(self._signature, hints_of(self._model, self.name)):
+            self._call(inputs)
+            if self.calls >= _ENOUGH or (self.calls and time.monotonic() - begun > _SECONDS):
+                break
+        if not self.calls:
+            raise CannotImport(
+                f"nothing could be proven of signature {self.name!r}: the source rejects all made-up inputs "
+                f"({self._rejection}); --samples FILE gives inputs that it accepts"
+            )
+
+    def _call(self, inputs: Mapping[str, Array]) -> bool:
+        """Calls both. Returns whether the source accepts the inputs. Raises CannotImport: the answers differ."""
+        try:
+            expected = self._endpoint.run(inputs)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever the source's library raises
+            self._rejection = first_meaningful_line(error)
+            return False
+        shapes = _shapes(inputs)
+        try:
+            actual = self._model.run(self.name, inputs, ())
+        except ServingError as error:
+            raise CannotImport(f"the import rejects inputs that the source answers ({shapes}): {error}") from None
+        expected = {name: np.asarray(value) for name, value in expected.items()}
+        if self._signature.draws:
+            comparison = same_structure(expected, actual)
+        else:
+            comparison = compare(expected, actual)
+            if comparison.fault and not self._signature.writes:
+                comparison = compare(expected, actual, self._moved(inputs))
+        if comparison.fault:
+            raise CannotImport(f"the import does not answer as the source: {comparison.fault} ({shapes})")
+        self.calls += 1
+        self.difference = max(self.difference, comparison.difference)
+        return True
+
+    def _moved(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        moved = self._endpoint.run(moved_inputs(inputs, np.random.default_rng(SEED)))
+        return {name: np.asarray(value) for name, value in moved.items()}
+
+
+def _shapes(inputs: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} of shape {list(array.shape)}" for name, array in inputs.items())
