@@ -71,7 +71,8 @@ def _import(order: ImportOrder, kind: str, staging: Path, report: Report) -> Imp
 
     # 4. The proof.
     report("the export is compared with its source")
-    return proof.of(source, version, order)
+    proven = proof.of(source, version, order)
+    return proven.result
 
 
 def _one_line(text: str) -> str:

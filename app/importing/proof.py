@@ -39,13 +39,26 @@ _SECONDS = 20.0
 #: Calls that are accepted are enough at so many. Chosen.
 _ENOUGH = 24
 
+#: Calls of each signature that are kept without samples. Chosen.
+_KEPT = 3
+
 
 class Call(NamedTuple):
-    """A call whose answers were equal."""
+    """A call whose answers were equal; `outputs` are the source's."""
 
     signature: str
     inputs: Mapping[str, Array]
     outputs: Mapping[str, Array]
+
+
+class Proven(NamedTuple):
+    """An import that was proven: its result, and calls for the version's golden and warm-up requests.
+
+    calls: of each signature, the caller's samples if there are some, else the first calls.
+    """
+
+    result: ImportResult
+    calls: list[Call]
 
 
 class Proof:
@@ -56,7 +69,7 @@ class Proof:
         options = RuntimeOptions(replicas=1, allowed_operations=tuple(settings.allowed_operations))
         self._runtime = create_runtime(settings.runtime, options)
 
-    def of(self, source: Source, version: Path, order: ImportOrder) -> ImportResult:
+    def of(self, source: Source, version: Path, order: ImportOrder) -> Proven:
         """Compares a source with its export in folder `version`. Raises CannotImport: they differ."""
         try:
             model = self._runtime.load(version)
@@ -71,7 +84,7 @@ class Proof:
             for each in calls:
                 each.prove(samples.get(each.name))
             main = signatures.get(DEFAULT_SIGNATURE) or next(iter(signatures.values()))
-            return ImportResult(
+            result = ImportResult(
                 source.format,
                 {name: str(spec) for name, spec in main.inputs.items()},
                 {name: str(spec) for name, spec in main.outputs.items()},
@@ -81,6 +94,7 @@ class Proof:
                 json.dumps(example_body(main)),
                 [*source.notes, *(note for each in calls for note in each.notes)],
             )
+            return Proven(result, [call for each in calls for call in each.kept])
 
 
 def _samples(order: ImportOrder, signatures: Mapping[str, ModelSignature]) -> dict[str, Mapping[str, Array]]:
@@ -100,6 +114,7 @@ class _Signature:
     calls: the number of calls whose answers were equal.
     difference: the largest difference of these.
     notes: remarks on the proof.
+    kept: calls for the version's golden and warm-up requests.
     """
 
     def __init__(self, endpoint: Endpoint, signature: ModelSignature, model: LoadedModel) -> None:
@@ -107,6 +122,7 @@ class _Signature:
         self.calls = 0
         self.difference = 0.0
         self.notes: list[str] = []
+        self.kept: list[Call] = []
         self._endpoint = endpoint
         self._signature = signature
         self._model = model
@@ -116,11 +132,11 @@ class _Signature:
 
     def prove(self, samples: Mapping[str, Array] | None) -> None:
         """Calls both with the samples, and with made-up inputs. Raises CannotImport: they differ."""
-        if samples is not None and not self._call(samples):
+        if samples is not None and not self._call(samples, keep=True):
             raise CannotImport(f"--samples: the source rejects these inputs: {self._rejection}")
         begun = time.monotonic()
         for inputs in made_inputs(self._signature, hints_of(self._model, self.name)):
-            self._call(inputs)
+            self._call(inputs, keep=samples is None and len(self.kept) < _KEPT)
             if self.calls >= _ENOUGH or (self.calls and time.monotonic() - begun > _SECONDS):
                 break
         if not self.calls:
@@ -129,7 +145,7 @@ class _Signature:
                 f"({self._rejection}); --samples FILE gives inputs that it accepts"
             )
 
-    def _call(self, inputs: Mapping[str, Array]) -> bool:
+    def _call(self, inputs: Mapping[str, Array], *, keep: bool) -> bool:
         """Calls both. Returns whether the source accepts the inputs. Raises CannotImport: the answers differ."""
         try:
             expected = self._endpoint.run(inputs)
@@ -152,6 +168,8 @@ class _Signature:
                 comparison = compare(expected, actual, self._moved(inputs))
         if comparison.fault:
             raise CannotImport(f"the import does not answer as the source: {comparison.fault} ({shapes})")
+        if keep:
+            self.kept.append(Call(self.name, dict(inputs), expected))
         self.calls += 1
         self.difference = max(self.difference, comparison.difference)
         return True

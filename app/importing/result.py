@@ -30,9 +30,10 @@ class ImportResult:
 
     def line(self, place: str, seconds: float) -> str:
         """One line that tells of the import."""
+        within = f" within {self.difference:.0e}" if self.difference else ""
         return (
             f"{place}: {self.format}, {_listed('input', self.inputs)}, {_listed('output', self.outputs)}; equal to the "
-            f"source within {self.difference:.0e} on {self.calls} calls; {seconds:.1f} s"
+            f"source{within} on {self.calls} calls; {seconds:.1f} s"
         )
 
 
