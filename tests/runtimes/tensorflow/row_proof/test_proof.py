@@ -27,6 +27,14 @@ def _of_distinct(t: Any) -> Any:
     return tf.gather(tf.strings.length(words), numbers)
 
 
+def _decoded_again(x: Any) -> Any:
+    def read(image: Any) -> Any:
+        file = tf.io.encode_png(tf.cast(100 * tf.abs(image[..., :1]), tf.uint8))
+        return tf.image.resize(tf.io.decode_image(file, 1, expand_animations=False), [3, 2])
+
+    return tf.map_fn(read, x)
+
+
 Case = tuple[Callable[..., Any], Any]
 
 _OF_A_ROW: dict[str, Case] = {
@@ -51,6 +59,7 @@ _OF_A_ROW: dict[str, Case] = {
     "branch_by_a_constant": (lambda x: tf.cond(tf.constant(True), lambda: x, lambda: tf.cumsum(x)), _ROWS),
     "convolution": (lambda x: tf.nn.relu(tf.nn.conv2d(x, _KERNEL, 1, "SAME")), _IMAGE),
     "dilated": (lambda x: tf.nn.convolution(x, _KERNEL, padding="SAME", dilations=[2, 2]), _IMAGE),
+    "image_files": (_decoded_again, _IMAGE),
     "pool": (lambda x: tf.reduce_mean(tf.nn.max_pool2d(x, 2, 2, "VALID"), [1, 2]), _IMAGE),
     "distinct_and_back": (_of_distinct, _TEXT),
     "text": (lambda t: tf.strings.to_hash_bucket_fast(tf.strings.upper(t), 5), _TEXT),

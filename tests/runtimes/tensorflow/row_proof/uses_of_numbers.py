@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from app.runtimes.tensorflow.accepted_values.encoded_media import encoded_image
 from tests.runtimes.tensorflow.row_proof.drawing import ROWS_AXIS, Draw, Operand, Several, Shape, Use
 from tests.runtimes.tensorflow.row_proof.uses import recipe
 from tests.runtimes.tensorflow.row_proof.uses_of_shapes import size_of
@@ -373,6 +374,18 @@ def resize(d: Draw, operation: str) -> Use:
         else {"align_corners": d.chance(0.5)}
     )
     return d.call(operation, images=images, size=size, **flags)
+
+
+@recipe("DecodeImage DecodeJpeg DecodeAndCropJpeg DecodePng DecodeBmp DecodeGif")
+def decoded(d: Draw, operation: str) -> Use:
+    file = encoded_image(operation, (d.one(2, 5), d.one(3, 4), 3), d.random)
+    contents = d.one(Operand(lambda x, u: tf.constant(file)), d.tensor([ROWS_AXIS], tf.string))
+    named = {"channels": d.one(0, 3)} if operation != "DecodeGif" else {}
+    if operation == "DecodeImage":
+        named["expand_animations"] = d.chance(0.3)
+    if operation == "DecodeAndCropJpeg":
+        named["crop_window"] = d.whole([0, 0, d.one(1, 2), 2])
+    return d.call(operation, contents=contents, **named)
 
 
 @recipe("AdjustContrastv2 AdjustSaturation AdjustHue RGBToHSV HSVToRGB")

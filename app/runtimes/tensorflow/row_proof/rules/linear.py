@@ -288,6 +288,17 @@ def blocks_and_rows(call: Call, value: Value, block: Value, margins: Value) -> R
 # --- images ---
 
 
+@rule("DecodeImage DecodeJpeg DecodeAndCropJpeg DecodePng DecodeBmp DecodeGif")
+def decoded(call: Call, contents: Value, *window: Value) -> Results:
+    """A file is one string, so that of a row is read in a loop over rows; the image has a size of its own."""
+    call.check_uniform("file", contents, *window)
+    if call.node.op == "DecodeImage" and call.flag("expand_animations", default=True):
+        return Uniform()  # an animation has its frames in front
+    frames = (call.symbols.fresh(),) if call.node.op == "DecodeGif" else ()
+    channels = 3 if frames else call.number("channels") or call.symbols.fresh()
+    return Uniform((*frames, call.symbols.fresh(), call.symbols.fresh(), channels))
+
+
 @rule("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea ScaleAndTranslate")
 def resize(call: Call, value: Value, size: Value, *others: Value) -> Results:
     call.check_uniform("size", size, *others)
