@@ -22,12 +22,15 @@ class Endpoint:
     call: the outputs by name, from tensors that fit `inputs`; it is traced once, for the export.
     run: the outputs by name of the source itself, from arrays, on a way that shares as little as possible with `call`
         and the export: the oracle of the proof.
+    usual: by input, the shape that the source was made for, where the reader freed sizes of it: `--accept jpeg` resizes
+        images to it.
     """
 
     inputs: Mapping[str, Any]
     call: Callable[[Tensors], Tensors]
     run: Callable[[Mapping[str, Array]], Mapping[str, Array]]
     name: str = DEFAULT_SIGNATURE
+    usual: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
