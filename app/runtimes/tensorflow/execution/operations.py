@@ -107,11 +107,14 @@ def has_loops(graph: Any) -> bool:
 
 
 def takes_one_rank(graph: Any) -> bool:
-    """Whether an operation counts dimensions by a data format, as operations on images do.
+    """Whether an operation counts dimensions by a data format, as those on images do, or reads matrices, as forests do.
 
-    Such kernels do not reject another rank: TensorFlow ends the process (tensor_format.h). BiasAdd's does.
+    Such kernels do not reject another rank: TensorFlow ends the process (tensor_format.h, tensor.h). BiasAdd's does.
     """
-    return any("data_format" in node.attr and not node.op.startswith("BiasAdd") for node in _all_nodes(graph))
+    return any(
+        ("data_format" in node.attr and not node.op.startswith("BiasAdd")) or node.op.startswith("SimpleMLInference")
+        for node in _all_nodes(graph)
+    )
 
 
 def reads_files(graph: Any) -> bool:

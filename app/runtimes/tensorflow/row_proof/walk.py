@@ -32,7 +32,8 @@ _READERS = names("""
     CheckNumerics CheckNumericsV2 DeepCopy DisableCopyOnRead GuaranteeConst HashTable HashTableV2 IsVariableInitialized
     LookupTableFind LookupTableFindV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTableV2
     MutableHashTableOfTensorsV2 MutableHashTableV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
-    SentencepieceOp SimpleMLInferenceOpWithHandle SimpleMLLoadModelFromPathWithHandle StatelessRandomGetAlg
+    SentencepieceOp SimpleMLInferenceLeafIndexOpWithHandle SimpleMLInferenceOp SimpleMLInferenceOpWithHandle
+    SimpleMLLoadModelFromPathWithHandle StatelessRandomGetAlg
     TensorArrayV3 VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2
 """)
 

@@ -35,6 +35,10 @@ NOT_CALLED: dict[str, str] = {
         (_CALLS_FUNCTIONS, "calls functions, or is part of a loop or branch: test_proof.py and the corpus of rows"),
         (_OF_TENSORFLOW_1, "is called in graphs of TensorFlow 1 alone: the corpus of rows"),
         ("Gelu CaseFoldUTF8 NormalizeUTF8", "TensorFlow has none; a package of its own defines it"),
+        (
+            "SimpleMLInferenceOp SimpleMLInferenceOpWithHandle SimpleMLInferenceLeafIndexOpWithHandle",
+            "needs a forest: test_forests.py, and tests/serving/test_decision_forests.py",
+        ),
         ("QuantizeAndDequantize TopK", "TensorFlow refuses it in graphs that are made today"),
         ("SegmentSumV2 SegmentProdV2 SegmentMaxV2 SegmentMinV2", "TensorFlow has none for processors; XLA compiles it"),
     )

@@ -6,6 +6,7 @@ Every rule holds for all values. An operation without a rule is unknown.
 from app.runtimes.tensorflow.row_proof.rules import (  # noqa: F401 - importing a family enters its rules
     control,
     elementwise,
+    forests,
     indexing,
     linear,
     lists,
