@@ -57,7 +57,8 @@ def _renamed(endpoint: Endpoint, names: Mapping[str, str]) -> Endpoint:
         return _with_names(endpoint.run({old_inputs[name]: each for name, each in arrays.items()}), names)
 
     inputs = {new: endpoint.inputs[old] for new, old in old_inputs.items()}
-    return replace(endpoint, inputs=inputs, call=call, run=run)
+    usual = {names.get(name, name): shape for name, shape in endpoint.usual.items()}
+    return replace(endpoint, inputs=inputs, call=call, run=run, usual=usual)
 
 
 def _with_names(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
