@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.failures import one_line_failures
 from app.config.sources import SettingsError, load_settings
+
+if TYPE_CHECKING:
+    from app.importing.order import ImportOrder
 
 
 def import_model(  # noqa: PLR0917 - typer makes options of them
@@ -60,7 +63,7 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
     It runs in a process without network. The exit code is 0 if the version is written, 1 if it is not, 2 if an
     argument is wrong.
     """
-    from app.importing.in_child import import_in_child, kind_or_refusal  # noqa: PLC0415 - `ferry --help` needs none
+    from app.importing.in_child import kind_or_refusal  # noqa: PLC0415 - `ferry --help` needs none
     from app.importing.order import CannotImport, ImportOrder  # noqa: PLC0415 - `ferry --help` needs none of it
     from app.importing.version_folder import destination_of  # noqa: PLC0415 - `ferry --help` needs none of it
     from app.repository.disk.importable import format_of  # noqa: PLC0415 - `ferry --help` needs none of it
@@ -83,12 +86,24 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
             limit_s,
             int(memory_gib * 2**30),
         )
-        begun = time.monotonic()
-        with _stages() as report:
-            result = import_in_child(order, kind, report)
-    typer.echo(result.line(str(place), time.monotonic() - begun))
+        line = run_import(order, kind, str(place))
+    typer.echo(line)
+
+
+def run_import(order: ImportOrder, kind: str, shown: str) -> str:
+    """Imports a source, and returns the line that tells of it. Notes go to standard error. Raises CannotImport.
+
+    Args:
+        shown: the import's place, for people.
+    """
+    from app.importing.in_child import import_in_child  # noqa: PLC0415 - `ferry --help` needs none of it
+
+    begun = time.monotonic()
+    with _stages() as report:
+        result = import_in_child(order, kind, report)
     for note in result.notes:
         typer.echo(f"note: {note}", err=True)
+    return result.line(shown, time.monotonic() - begun)
 
 
 def _renames(given: list[str] | tuple[()]) -> dict[str, str]:

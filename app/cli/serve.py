@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -12,19 +13,34 @@ from typer.core import TyperCommand
 
 from app.cli.failures import one_line_failures
 from app.config.settings import MOST_USED, Settings
-from app.config.sources import flag_of, load_settings, variable
+from app.config.sources import SettingsError, flag_of, load_settings, variable
 
 
-def serve(**flags: Any) -> None:
-    """Serve the models of a folder over HTTP and gRPC until SIGTERM.
+def serve(path: Path | None = None, **flags: Any) -> None:
+    """Serve the models of a folder, or a model's file or folder, over HTTP and gRPC until SIGTERM.
+
+    PATH is a models folder, the folder of a model or of a version, or a model of another format (.keras, .h5, .pb, ...)
+    that 'ferry import' reads: its import is kept in the user's cache folder.
 
     Each option can also be set in the environment (FERRY_...) or, by its name with underscores,
     in the YAML file. Flags override the environment, which overrides the file.
     """
     config = flags.pop("config")
-    with one_line_failures():
-        settings = load_settings({name: value for name, value in flags.items() if value is not None}, config)
-    raise typer.Exit(_run(settings))
+    given = {name: value for name, value in flags.items() if value is not None}
+    if path is None:
+        with one_line_failures():
+            settings = load_settings(given, config)
+        raise typer.Exit(_run(settings))
+    from app.cli.served_path import served_path  # noqa: PLC0415 - only with a PATH
+    from app.importing.order import CannotImport  # noqa: PLC0415 - only with a PATH
+
+    with ExitStack() as stack:
+        with one_line_failures(CannotImport):
+            if "models" in given:
+                raise SettingsError(f"--models and PATH should not be given both: PATH is {str(path)!r}")
+            load_settings({**given, "models": "."}, config)  # a wrong setting is told before an import
+            settings = load_settings({**given, "models": stack.enter_context(served_path(path))}, config)
+        raise typer.Exit(_run(settings))
 
 
 class ServeCommand(TyperCommand):
@@ -32,6 +48,8 @@ class ServeCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # types of typer's own, which are private
         records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        with formatter.section("Arguments"):
+            formatter.write_dl([records["path"]])
         sections = {"Most used": ["config", *MOST_USED, "help"]}
         for title, names in Settings.by_topic().items():
             sections[title.rstrip(".")] = [name for name in names if name not in MOST_USED]
@@ -81,6 +99,15 @@ _CONFIG = Parameter(
     ],
 )
 
+_PATH = Parameter(
+    "path",
+    Parameter.POSITIONAL_OR_KEYWORD,
+    default=None,
+    annotation=Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="What to serve, in place of the setting models.")
+    ],
+)
+
 serve.__signature__ = Signature(  # type: ignore[attr-defined]  # where inspect, and so typer, looks for it
-    [_CONFIG, *(_option(name, field) for name, field in Settings.model_fields.items())]
+    [_PATH, _CONFIG, *(_option(name, field) for name, field in Settings.model_fields.items())]
 )

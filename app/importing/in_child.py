@@ -25,7 +25,7 @@ from typing import IO
 from app.core.machine_memory import available_bytes, resident_bytes
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult
-from app.importing.version_folder import publish, staging_beside
+from app.importing.version_folder import files_below, publish, staging_beside
 
 #: Seconds to wait for the end of a child that was killed. Chosen.
 _END_S = 5.0
@@ -82,29 +82,23 @@ def import_in_child(order: ImportOrder, kind: str, report: Callable[[str], None]
 
 def memory_for(source: Path) -> int:
     """The most bytes for the import of a source."""
-    own = sum(path.stat().st_size for path in _files(source))
+    own = sum(path.stat().st_size for path in (source, *files_below(source)))
     return int(min(_LEAST_BYTES + _TIMES * own, _SHARE * available_bytes()))
-
-
-def _files(source: Path) -> Iterator[Path]:
-    if not source.is_dir():
-        yield source
-    for root, _, names in os.walk(source):
-        yield from (path for name in names if (path := Path(root, name)).is_file())
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """A block that SIGTERM ends as an exception does, so that what was begun is removed."""
+    """A block that SIGTERM and SIGINT end as an exception does, so that what was begun is removed."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, disposition in before.items():
+            signal.signal(number, disposition)
 
 
 @contextmanager

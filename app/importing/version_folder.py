@@ -80,6 +80,19 @@ def staging_beside(destination: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+def discard(folder: Path) -> None:
+    """Removes a folder that this process holds: it is gone at once, whatever ends the removal of its files."""
+    dead = folder.with_name(f"{_STAGING}{folder.name}")
+    folder.rename(dead)
+    shutil.rmtree(dead, ignore_errors=True)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files below a folder, links included but not followed to folders."""
+    for root, _, names in os.walk(folder):
+        yield from (path for name in names if (path := Path(root, name)).exists())
+
+
 def remove_dead(parent: Path) -> None:
     """Removes the staging folders in `parent` that no process holds."""
     for folder in parent.glob(f"{_STAGING}*"):

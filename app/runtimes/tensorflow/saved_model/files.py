@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from stat import S_ISREG
@@ -16,7 +17,9 @@ from typing import BinaryIO, NamedTuple
 # Protobuf: the wire types, and the numbers of the fields that are read.
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _META_GRAPHS = 2  # of SavedModel
-_SAVER, _ASSET_FILES = 3, 6  # of MetaGraphDef
+_META_INFO, _SAVER, _SIGNATURES, _ASSET_FILES = 1, 3, 5, 6  # of MetaGraphDef
+_TAGS = 4  # of MetaInfoDef
+_KEY = 1  # of an entry of a map
 _ASSET_NAME = 2  # of AssetFileDef
 _NUM_SHARDS = 1  # of BundleHeaderProto
 _SHARD, _OFFSET, _SIZE = 3, 4, 5  # of BundleEntryProto
@@ -112,9 +115,39 @@ def read_graph(graph: Path) -> _Graph:
     return _Graph(assets, reads_variables)
 
 
-def _asset_names(file: BinaryIO, end: int) -> Iterator[str]:
+def has_signatures(graph: Path) -> bool:
+    """Whether a saved_model.pb has a graph for serving with a signature for callers.
+
+    Raises OSError. A file that does not parse has none.
+    """
+    with graph.open("rb") as file, suppress(CutShort):
+        end = file.seek(0, 2)
+        file.seek(0)
+        for meta_graph in _fields(file, end):
+            if meta_graph.number == _META_GRAPHS and _serves(file, file.tell() + meta_graph.length):
+                return True
+    return False
+
+
+def _serves(file: BinaryIO, end: int) -> bool:
+    """Whether the MetaGraphDef that ends at `end` has the tag 'serve' alone, and a signature for callers."""
+    tags, signatures = list[str](), list[str]()
     for field in _fields(file, end):
-        if field.number == _ASSET_NAME:
+        if field.number == _META_INFO:
+            tags += _texts(file, file.tell() + field.length, _TAGS)
+        elif field.number == _SIGNATURES:
+            signatures += _texts(file, file.tell() + field.length, _KEY)
+    return tags == ["serve"] and any(not name.startswith("__saved_model_") for name in signatures)
+
+
+def _asset_names(file: BinaryIO, end: int) -> Iterator[str]:
+    return _texts(file, end, _ASSET_NAME)
+
+
+def _texts(file: BinaryIO, end: int, number: int) -> Iterator[str]:
+    """The texts of the fields of this number in a message that ends at `end`."""
+    for field in _fields(file, end):
+        if field.number == number:
             yield file.read(field.length).decode(errors="surrogateescape")
 
 
