@@ -10,7 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from app.frontends.process_arguments import end_with
@@ -58,11 +58,15 @@ def _import(order: ImportOrder, kind: str, staging: Path, report: Report) -> Imp
     proof = Proof()
 
     # 2. The model.
+    from app.importing.accept import accepting  # noqa: PLC0415 - imports TensorFlow
     from app.importing.export import export, renamed  # noqa: PLC0415 - imports TensorFlow
     from app.importing.formats import read  # noqa: PLC0415 - after the limits
+    from app.importing.written.labels import labels_of, write_labels  # noqa: PLC0415 - after the limits
+    from app.importing.written.recorded_calls import write_recorded_calls  # noqa: PLC0415 - imports TensorFlow
 
     report("the source is read")
-    source = renamed(read(kind, Path(order.source), order), order.rename)
+    source = accepting(renamed(read(kind, Path(order.source), order), order.rename), order)
+    labels = labels_of(source, order)
 
     # 3. Its export, and what is written beside it.
     report("the model is exported")
@@ -72,7 +76,11 @@ def _import(order: ImportOrder, kind: str, staging: Path, report: Report) -> Imp
     # 4. The proof.
     report("the export is compared with its source")
     proven = proof.of(source, version, order)
-    return proven.result
+
+    # 5. What is known of it, for those who serve it.
+    notes = write_labels(version, labels, proven.signatures, asked=bool(order.labels))
+    write_recorded_calls(version, proven.calls)
+    return replace(proven.result, notes=[*proven.result.notes, *notes])
 
 
 def _one_line(text: str) -> str:

@@ -55,10 +55,12 @@ class Proven(NamedTuple):
     """An import that was proven: its result, and calls for the version's golden and warm-up requests.
 
     calls: of each signature, the caller's samples if there are some, else the first calls.
+    signatures: those of the export.
     """
 
     result: ImportResult
     calls: list[Call]
+    signatures: Mapping[str, ModelSignature]
 
 
 class Proof:
@@ -94,7 +96,7 @@ class Proof:
                 json.dumps(example_body(main)),
                 [*source.notes, *(note for each in calls for note in each.notes)],
             )
-            return Proven(result, [call for each in calls for call in each.kept])
+            return Proven(result, [call for each in calls for call in each.kept], signatures)
 
 
 def _samples(order: ImportOrder, signatures: Mapping[str, ModelSignature]) -> dict[str, Mapping[str, Array]]:

@@ -1,0 +1,24 @@
+"""What `--accept` puts before a model, so that it takes what people send: encoded images, or text.
+
+front.py joins it to the source; jpeg.py decodes and resizes images, pixels.py has their ranges; text.py takes the
+model's own vectorisation. All of it runs in the child process of an import; only app/importing imports it.
+"""
+
+from __future__ import annotations
+
+from app.importing.accept.front import behind, default_endpoint
+from app.importing.accept.jpeg import image_front
+from app.importing.order import CannotImport, ImportOrder
+from app.importing.source import Source
+
+
+def accepting(source: Source, order: ImportOrder) -> Source:
+    """The source with what `order.accept` names before its default endpoint. Raises CannotImport."""
+    if not order.accept:
+        if order.pixels:
+            raise CannotImport(f"--pixels {order.pixels} needs --accept jpeg")
+        return source
+    endpoint = default_endpoint(source)
+    if order.accept == "jpeg":
+        return behind(image_front(endpoint, order.pixels), source, endpoint)
+    raise CannotImport(f"--accept {order.accept}: expected jpeg or text")
