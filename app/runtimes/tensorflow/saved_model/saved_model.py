@@ -17,6 +17,7 @@ from app.core.inference import Array, ModelSignature
 from app.core.time_budget import TimeBudget
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.runtime import ProgressReport, ShapeTrial, VariantChoice, VariantOptions
+from app.runtimes.call_names import check_names, no_function
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import map_error, model_name
 from app.runtimes.tensorflow.execution.graph_fingerprint import weights_digest
@@ -27,8 +28,6 @@ from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
 from app.runtimes.tensorflow.saved_model.resources import free_resources
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
-    check_names,
-    no_function,
     read_signatures,
     serving_graph,
 )

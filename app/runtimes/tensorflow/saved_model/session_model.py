@@ -27,6 +27,7 @@ import tensorflow as tf
 from app.core.bounded_cache import BoundedCache
 from app.core.inference import Array, ModelSignature
 from app.core.values.value_hints import NO_HINTS, ValueHints
+from app.runtimes.call_names import check_names, no_function
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.accepted_values.graph_hints import hints_of_graph
 from app.runtimes.tensorflow.error_mapping import map_error, model_name
@@ -40,8 +41,6 @@ from app.runtimes.tensorflow.row_proof.proof import rows_of_signature
 from app.runtimes.tensorflow.saved_model.loading_folder import LoadingFolder
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
-    check_names,
-    no_function,
     read_signatures,
     with_types_of,
 )

@@ -6,14 +6,13 @@ They are read from saved_model.pb, because the loaded functions do not keep the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from app.core.errors import InferenceFailed, InvalidRequest, ServingError, SignatureNotFound
 from app.core.inference import Array, ModelSignature, TensorSpec
 from app.runtimes.tensorflow.execution.operations import has_references
 from app.runtimes.tensorflow.graph_nodes import sizes_of
@@ -187,23 +186,3 @@ def _defaults(signature: str, definition: Any, inputs: Mapping[str, TensorSpec])
 
 def _dtype(tensor: Any) -> Any:
     return np.dtype(tf.as_dtype(tensor.dtype).as_numpy_dtype)
-
-
-def check_names(signature: ModelSignature, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> None:
-    """Raises InvalidRequest unless all inputs are present, and the outputs are among the signature's."""
-    if inputs.keys() != signature.inputs.keys():
-        raise InvalidRequest(f"inputs must be {listed(signature.inputs)}, not {listed(inputs)}")
-    if outputs and (unknown := set(outputs) - signature.outputs.keys()):
-        raise InvalidRequest(f"outputs must be among {listed(signature.outputs)}, not {listed(unknown)}")
-
-
-def no_function(signature: str, signatures: Iterable[str], *, closed: bool) -> ServingError:
-    """The error of a call for a signature that a model lacks, or of a closed model."""
-    if closed:
-        return InferenceFailed("the model is closed")
-    return SignatureNotFound(f"signature {signature!r} not found; there are {listed(signatures)}")
-
-
-def listed(names: Iterable[str]) -> str:
-    """The names, sorted and quoted, for an error text."""
-    return ", ".join(map(repr, sorted(names))) or "none"

@@ -17,6 +17,7 @@ import tensorflow as tf
 from app.core.agreement import TOLERANCES, agree
 from app.core.inference import Array, ModelSignature
 from app.core.values.sample_inputs import random_inputs
+from app.runtimes.call_names import listed
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
@@ -26,7 +27,6 @@ from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.saved_model import SAVE_DEVICES, SavedModel
 from app.runtimes.tensorflow.saved_model.signature_defs import (
     TAGS,
-    listed,
     read_signatures,
     serving_graph,
     why_session,
