@@ -196,9 +196,9 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     "`FERRY_EXECUTION_VARIANT=plain` turns that off": (
         "tests/runtimes/tensorflow/saved_model/test_saved_model_tuning.py::test_a_wanted_variant_is_used_at_every_size",
     ),
-    "On a CPU the cores are shared": ("tests/runtimes/tensorflow/test_parallelism.py::test_few_threads_each",),
+    "On a CPU the cores are shared": ("tests/runtimes/test_parallelism.py::test_few_threads_each",),
     "`--tensorflow_intra_op_parallelism` and `FERRY_BATCHES_IN_FLIGHT`": (
-        "tests/runtimes/tensorflow/test_parallelism.py::test_what_is_fixed_stays_so",
+        "tests/runtimes/test_parallelism.py::test_what_is_fixed_stays_so",
         f"{_OPTIONS}::test_each_flag_has_its_settings",
     ),
     "The queue is one for the whole server": (

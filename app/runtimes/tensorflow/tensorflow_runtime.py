@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from app.core.errors import InvalidRequest, drop_frames
 from app.runtime import CompiledPrograms, LoadedModel, RuntimeOptions
+from app.runtimes.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import (
     first_meaningful_line,
@@ -24,7 +25,6 @@ from app.runtimes.tensorflow.error_mapping import (
     model_name,
 )
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
-from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.replicas import Replicas

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.runtimes.tensorflow.parallelism import share_cores, usable_cores
+from app.runtimes.parallelism import share_cores, usable_cores
 
 
 @pytest.mark.parametrize(
