@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
+from app.core.model_files import missing_part_by_files, runtime_of
 from app.core.time_budget import TimeBudget
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.core.values.value_kinds import Reach
@@ -220,13 +222,22 @@ class MeteredRuntime(Runtime, Protocol):
         """The bytes in use, and the most that were, by device; only for devices with their own memory."""
 
 
-_REGISTRY: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:start"}
+_REGISTRY: dict[str, str] = {
+    "tensorflow": "app.runtimes.tensorflow.start:start",
+    "litert": "app.runtimes.litert.litert_runtime:start",
+}
 
 #: The functions that find what is missing in a version's folder. They run in another process and import no runtime.
-_MISSING_PART: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part"}
+_MISSING_PART: dict[str, str] = {
+    "tensorflow": "app.runtimes.tensorflow.saved_model.files:missing_part",
+    "litert": "app.runtimes.litert.tflite_file:missing_part",
+}
 
 #: The functions that read the signatures of a model without loading it.
-_OFFLINE_SIGNATURES: dict[str, str] = {"tensorflow": "app.runtimes.tensorflow.start:read_offline"}
+_OFFLINE_SIGNATURES: dict[str, str] = {
+    "tensorflow": "app.runtimes.tensorflow.start:read_offline",
+    "litert": "app.runtimes.litert.litert_runtime:read_offline",
+}
 
 
 def runtime_names() -> Sequence[str]:
@@ -239,25 +250,29 @@ def create_runtime(name: str, options: RuntimeOptions) -> Runtime:
     return make(options)
 
 
-def missing_part_of(name: str) -> Callable[[Path], str] | None:
-    """The function of runtime `name` that says what is missing in a version's folder; empty text if it is whole.
+def missing_part_of(preferred: str) -> Callable[[Path], str] | None:
+    """The function that says what is missing in a version's folder, by the runtime that serves it.
 
-    It reads little, blocking, and raises OSError if it cannot. None if the runtime has none.
+    Its result is empty if the folder is whole. It reads little, blocking, raises OSError if it cannot, and can be sent
+    to another process. None if the preferred runtime has none.
     """
-    function: Callable[[Path], str] | None = _resolved(_MISSING_PART.get(name))
-    return function
+    if preferred not in _MISSING_PART:
+        return None
+    functions: dict[str, Callable[[Path], str]] = {name: resolve_name(place) for name, place in _MISSING_PART.items()}
+    return partial(missing_part_by_files, functions, preferred)
 
 
-def offline_signatures_of(name: str) -> Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None:
-    """The function of runtime `name` that reads the signatures of a model in a folder, and runs nothing of it.
+def offline_signatures_of(preferred: str) -> Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None:
+    """The function that reads the signatures of a model in a folder by the runtime that serves it, and runs nothing.
 
-    Its second argument is `allowed_operations`. It raises as `Runtime.load`. None if the runtime has none.
+    Its second argument is `allowed_operations`. It raises as `Runtime.load`. None if the preferred runtime has none.
     """
-    function: Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None
-    function = _resolved(_OFFLINE_SIGNATURES.get(name))
-    return function
+    if preferred not in _OFFLINE_SIGNATURES:
+        return None
 
+    def read(path: Path, allowed_operations: Collection[str]) -> Mapping[str, ModelSignature]:
+        function = resolve_name(_OFFLINE_SIGNATURES[runtime_of(path, preferred)])
+        signatures: Mapping[str, ModelSignature] = function(path, allowed_operations)
+        return signatures
 
-def _resolved(place: str | None) -> Any:
-    """The object at 'module:attribute'; None without a place."""
-    return None if place is None else resolve_name(place)
+    return read

@@ -13,6 +13,7 @@ import typer
 from app.config.settings import Settings
 from app.config.sources import load_settings
 from app.core.errors import InvalidRequest, ModelNotFound
+from app.core.model_files import runtime_of
 from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
         tensor_float_32=settings.tensor_float_32,
     )
     with without_banner():
-        runtime = create_runtime(settings.runtime, options)
+        runtime = create_runtime(runtime_of(path, settings.runtime), options)
     loaded = runtime.load(path)
     try:
         yield OpenedModel(path, loaded, settings, runtime)

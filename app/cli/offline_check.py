@@ -16,10 +16,10 @@ from app.config.settings import Settings
 from app.config.sources import SettingsError
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import ModelSignature
+from app.core.model_files import SAVED_MODEL_FILE, TFLITE_FILE
 from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
 from app.repository.disk.disk_layout import (
-    MODEL_FILES,
     PIPELINE_FILE,
     missing_graph,
     read_pipeline,
@@ -196,7 +196,7 @@ class _Check:
             known = configs.keys() | self._own.layout.unreadable
             names = [target.name] if target.name in known else [] if target.name else sorted(known)
         if not names:
-            expected = f"<name>/<version>/{MODEL_FILES[0]}, or {PIPELINE_FILE} in its place"
+            expected = f"<name>/<version>/{SAVED_MODEL_FILE}, or {TFLITE_FILE} or {PIPELINE_FILE} in its place"
             what = "the list of models names none in it" if listed else f"it holds no model, which is {expected}"
             self.findings.faults.append(ModelFault(folder, what))
         for name in names:

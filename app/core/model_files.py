@@ -13,6 +13,9 @@ FILES_OF_RUNTIMES: Mapping[str, tuple[str, ...]] = {
     "litert": (TFLITE_FILE,),
 }
 
+#: The fault of a version's folder without a model. A pipeline lies in `pipeline.yaml` (app/repository/disk).
+NO_MODEL = f"it holds no {SAVED_MODEL_FILE}, {TFLITE_FILE} or pipeline.yaml"
+
 MODEL_FILES = tuple(file for files in FILES_OF_RUNTIMES.values() for file in files)
 
 

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from app.core.errors import OutOfMemory, ServingError
 from app.core.inference import ModelSignature
 from app.core.machine_memory import available_bytes, data_bytes
+from app.core.model_files import runtime_of
 from app.loading.call_memory import MemoryBudget, measured_call
 from app.loading.values.accepted_rows import accepted_inputs
 from app.runtime import LoadedModel, RuntimeOptions, create_runtime
@@ -51,7 +52,7 @@ class TrialFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrial:
-    """The order for a child: the model, the runtime that loads it, and the calls.
+    """The order for a child: the model, the preferred runtime, and the calls.
 
     sizes: the batch sizes to call it with, ascending; the first one was called before.
     most_bytes: the bytes that a call may take.
@@ -170,7 +171,8 @@ def _end_with(read: Callable[[], bytes]) -> None:
 
 def _loaded(trial: MemoryTrial) -> LoadedModel:
     options = RuntimeOptions(1, 1, allowed_operations=tuple(trial.allowed_operations))  # others need the cores
-    return create_runtime(trial.runtime, options).load(Path(trial.path))
+    path = Path(trial.path)
+    return create_runtime(runtime_of(path, trial.runtime), options).load(path)
 
 
 def _limit_memory(more: float) -> None:

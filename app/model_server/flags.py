@@ -69,12 +69,14 @@ _USED = (
     Flag("version", False, "Print the version and exit."),
     Flag("monitoring_config_file", "", "MonitoringConfig as text: the path of the Prometheus page."),
     Flag("enable_grpc_healthcheck_service", False, "The health service is always on."),
+    Flag("prefer_tflite_model", False, "Serve model.tflite where a version has a SavedModel, too."),
     Flag("enable_serialization_as_tensor_content", False, "gRPC outputs as tensor_content instead of typed fields."),
 )
 
 _RETRIES = (
     "A load that failed is tried again when the model's files change; if they could not be read, after 1 to 60 s."
 )
+_INTERPRETERS = "A TFLite model has as many interpreters as there are batches in flight."
 _XLA = "Ferry measures whether XLA is faster; FERRY_EXECUTION_VARIANT fixes the choice."
 
 _IDLE = (
@@ -91,9 +93,8 @@ _IDLE = (
     Flag("saved_model_tags", "serve", "The graph tagged serve is served."),
     Flag("num_request_iterations_for_warmup", 1, "Ferry calls a model at each batch size before requests do."),
     Flag("remove_unused_fields_from_bundle_metagraph", True, "Ferry keeps only the parts that serving needs."),
-    Flag("prefer_tflite_model", False, "SavedModels are served, TensorFlow Lite models are not."),
-    Flag("num_tflite_pools", 1, "SavedModels are served, TensorFlow Lite models are not."),
-    Flag("num_tflite_interpreters_per_pool", 1, "SavedModels are served, TensorFlow Lite models are not."),
+    Flag("num_tflite_pools", 1, _INTERPRETERS),
+    Flag("num_tflite_interpreters_per_pool", 1, _INTERPRETERS),
     Flag("enable_signature_method_name_check", False, "Calls are checked by the names of inputs and outputs."),
     Flag("xla_cpu_compilation_enabled", False, _XLA),
     Flag("xla_gpu_compilation_enabled", False, _XLA),

@@ -82,6 +82,7 @@ def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
         "poll_interval_s": max(0, value("file_system_poll_wait_seconds")),
         "intra_op_threads": given.get("tensorflow_intra_op_parallelism", both),
         "inter_op_threads": given.get("tensorflow_inter_op_parallelism", both),
+        "runtime": "litert" if value("prefer_tflite_model") else "tensorflow",
         "warm_up": value("enable_model_warmup"),
         "per_model_batching": value("enable_per_model_batching_parameters"),
         "batching": given.get("enable_batching", True),

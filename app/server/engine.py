@@ -47,9 +47,9 @@ from app.runtime import (
     Runtime,
     RuntimeOptions,
     VariantOptions,
-    create_runtime,
     missing_part_of,
 )
+from app.runtimes.by_files import RuntimesByFiles
 from app.runtimes.device_thread import DeviceThread
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 from app.server.drain_time import DrainTime, why_ending
@@ -95,7 +95,7 @@ class Engine:
         self._burst = burst
 
         # The parts that `start` makes.
-        self._runtime: Runtime | None = None
+        self._runtime: RuntimesByFiles | None = None
         self._batcher: Batcher | None = None
         self._loader: Loader | None = None
         self._pipelines: ServedPipelines | None = None
@@ -153,7 +153,7 @@ class Engine:
         importing = ThreadPoolExecutor(1, "runtime")
         try:
             with spared_from_collection():
-                runtime = await self._loop.run_in_executor(importing, create_runtime, settings.runtime, options)
+                runtime = await self._loop.run_in_executor(importing, RuntimesByFiles, settings.runtime, options)
                 await looking
         finally:
             importing.shutdown(wait=False)
@@ -341,12 +341,19 @@ class Engine:
         return self._runtime.devices if self._runtime is not None else ()
 
     def compiled_programs(self) -> CompiledPrograms | None:
-        """The runtime's compiled programs; None if it compiles none, or has not started."""
-        return self._runtime.compiled_programs if isinstance(self._runtime, CompilingRuntime) else None
+        """The runtimes' compiled programs; None if none compiles, or none has started."""
+        compiling = (each for each in self._runtimes if isinstance(each, CompilingRuntime))
+        return next((each.compiled_programs for each in compiling), None)
 
     def device_memory(self) -> Mapping[str, tuple[int, int]]:
         """The bytes in use, and the most that were, by device; only for devices with their own memory."""
-        return self._runtime.device_memory() if isinstance(self._runtime, MeteredRuntime) else {}
+        metered = (each.device_memory() for each in self._runtimes if isinstance(each, MeteredRuntime))
+        return {device: used for memory in metered for device, used in memory.items()}
+
+    @property
+    def _runtimes(self) -> Sequence[Runtime]:
+        """The runtimes that have started."""
+        return self._runtime.started if self._runtime is not None else ()
 
     @property
     def batcher(self) -> Batcher | None:

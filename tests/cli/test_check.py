@@ -211,7 +211,7 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     assert found[1:] == [
         "models/both/1: it holds both saved_model.pb and pipeline.yaml, and may hold one of them",
         "models/lost/1: variables/variables.index is not there",
-        "models/none/1: it holds neither saved_model.pb nor pipeline.yaml",
+        "models/none/1: it holds no saved_model.pb, model.tflite or pipeline.yaml",
         "models/read/3/pipeline.yaml: step 'small': it waits for small "
         "(Model small version 1 is not loaded: variables/variables.index is not there)",
         "models/small/1: variables/variables.index is not there",
@@ -221,7 +221,7 @@ def test_models_that_are_not_whole_are_told(models: Path) -> None:
     assert (
         faults("models/none")
         == faults("models/none/1")
-        == ["models/none/1: it holds neither saved_model.pb nor pipeline.yaml"]
+        == ["models/none/1: it holds no saved_model.pb, model.tflite or pipeline.yaml"]
     )
 
 
@@ -371,7 +371,7 @@ def test_a_file_that_cannot_be_read_is_one_line(models: Path) -> None:
     assert (
         faults("models/read")
         == faults("models/read/3")
-        == ["models/read/3: it holds neither saved_model.pb nor pipeline.yaml"]
+        == ["models/read/3: it holds no saved_model.pb, model.tflite or pipeline.yaml"]
     )
 
 
@@ -390,8 +390,8 @@ def test_links_that_lead_back_end(models: Path) -> None:
     (models / "read" / "3" / "back").symlink_to(models)
     (models / "loop").mkdir()
     (models / "loop" / "1").symlink_to(models / "loop")
-    assert faults("models") == ["models/loop/1: it holds neither saved_model.pb nor pipeline.yaml"]
-    assert faults("models/loop") == ["models/loop/1: it holds neither saved_model.pb nor pipeline.yaml"]
+    assert faults("models") == ["models/loop/1: it holds no saved_model.pb, model.tflite or pipeline.yaml"]
+    assert faults("models/loop") == ["models/loop/1: it holds no saved_model.pb, model.tflite or pipeline.yaml"]
 
 
 def test_a_terminal_that_knows_only_ascii_is_served(models: Path) -> None:

@@ -38,7 +38,7 @@ def test_one_broken_model_does_not_make_the_others_unavailable(tmp_path: Path) -
         assert models.unready_reasons() == []
         assert texts(models) == [
             "Model bad version 1 failed to load: 1 holds no model",
-            "Model half version 1 is not loaded: it holds neither saved_model.pb nor pipeline.yaml",
+            "Model half version 1 is not loaded: it holds no saved_model.pb, model.tflite or pipeline.yaml",
         ]
         assert [problem[:3] for problem in models.problems()] == [
             ("bad", 1, ProblemKind.FAILED),

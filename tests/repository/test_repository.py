@@ -361,7 +361,7 @@ def test_with_strict_readiness_a_server_is_not_ready_until_all_it_found_first_is
         assert models.resolve("good").version == 1, "a bad model does not stop the others"
         assert models.unready_reasons() == [
             "Model bad version 1 failed to load: 1 holds no model",
-            "Model half version 1 is not loaded: it holds neither saved_model.pb nor pipeline.yaml",
+            "Model half version 1 is not loaded: it holds no saved_model.pb, model.tflite or pipeline.yaml",
         ]
         add(tmp_path, "bad", 1)
         shutil.rmtree(tmp_path / "half")

@@ -32,7 +32,7 @@ from app.core.values.sample_inputs import zero_inputs
 from app.frontends.process_arguments import end_with
 from app.instrumentation.logs import SUBSCRIPTIONS
 from app.loading.loader import Loader
-from app.runtime import create_runtime
+from app.runtimes.by_files import RuntimesByFiles
 from app.server.engine import create_batcher, runtime_options
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def _loader(say: Say) -> Loader:
     say(Kind.STAGE, "the runtime starts")
     settings = load_settings({}).model_copy(update={"ready_when": "warm"})
     loop = asyncio.get_running_loop()
-    runtime = await asyncio.to_thread(create_runtime, settings.runtime, runtime_options(settings))
+    runtime = await asyncio.to_thread(RuntimesByFiles, settings.runtime, runtime_options(settings))
     batcher = create_batcher(settings, runtime, ignore, inf, burst=Burst(loop.time), caller_weights={})
     sizes = BatchSizes.of(settings.max_batch_size, settings.batch_sizes) if settings.batching else BatchSizes((1,))
     loader = Loader(settings, sizes, runtime, batcher, tell=_log, on_loop=loop.call_soon_threadsafe)

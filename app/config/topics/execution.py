@@ -14,7 +14,9 @@ class ExecutionSettings(BaseModel):
     """Execution: the runtime, warm-up, pipelines with fold, execution variants."""
 
     runtime: RuntimeName = Field(
-        "tensorflow", description="Runtime that executes models. Names are registered in app/runtime.py."
+        "tensorflow",
+        description="Runtime that starts with the server, and executes a version that has files for several: "
+        "tensorflow (saved_model.pb) or litert (model.tflite).",
     )
     intra_op_threads: NonNegativeInt = Field(
         0, description="Threads inside one operation. 0: the cores are shared among the batches in flight."

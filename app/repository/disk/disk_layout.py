@@ -1,4 +1,7 @@
-"""The layout of the disk: the versions of models, `<base path>/<version>/saved_model.pb`, or pipelines. No state."""
+"""The layout of the disk: the versions of models, `<base path>/<version>/saved_model.pb`, TFLite models, or pipelines.
+
+No state.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import NamedTuple
 
+from app.core.model_files import MODEL_FILES, NO_MODEL
 from app.repository.disk.storage_process import at
 from app.repository.model_config import ModelConfig
-
-MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 #: The file of a pipeline, in a version's folder in place of a graph (app/pipelines).
 PIPELINE_FILE = "pipeline.yaml"
@@ -182,7 +184,7 @@ def missing_graph(version: Path) -> str:
     """The fault of a version folder without graph and pipeline; empty if it has one. intake.py checks the rest."""
     if any((version / name).is_file() for name in (*MODEL_FILES, PIPELINE_FILE)):
         return ""
-    return f"it holds neither {MODEL_FILES[0]} nor {PIPELINE_FILE}"
+    return NO_MODEL
 
 
 def graph_beside_pipeline(version: Path) -> str:

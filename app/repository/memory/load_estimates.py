@@ -1,15 +1,21 @@
 """Estimates of the memory that a load takes: by the files of the version, and by earlier loads of the model.
 
 Measured with 300 MB each: variables take their size on disk. Constants in a graph take 14 times their size at the peak
-of the load, since TensorFlow parses the graph, imports it, and copies it into functions; 8 times stay.
+of the load, since TensorFlow parses the graph, imports it, and copies it into functions; 8 times stay. A TFLite file is
+read once, and packed for each interpreter.
 """
 
 from __future__ import annotations
 
-from app.repository.disk.disk_layout import MODEL_FILES, Fingerprint
+from app.core.model_files import FILES_OF_RUNTIMES
+from app.repository.disk.disk_layout import Fingerprint
 
 #: Memory by the size of a file. Measured, see above; other files may be read whole.
-_GRAPH, _OTHER = 14.0, 1.0
+_GRAPH, _TFLITE, _OTHER = 14.0, 3.0, 1.0
+_FACTORS = {
+    **dict.fromkeys(FILES_OF_RUNTIMES["tensorflow"], _GRAPH),
+    **dict.fromkeys(FILES_OF_RUNTIMES["litert"], _TFLITE),
+}
 
 #: The least bytes of a load with its first calls. Chosen: the smallest models take 4 MB.
 _LEAST_BYTES = 16 * 2**20
@@ -20,7 +26,7 @@ _LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0
 
 def by_files(files: Fingerprint) -> float:
     """The bytes that a load of these files takes."""
-    return _LEAST_BYTES + sum(size * (_GRAPH if name in MODEL_FILES else _OTHER) for name, size, _ in files)
+    return _LEAST_BYTES + sum(size * _FACTORS.get(name, _OTHER) for name, size, _ in files)
 
 
 class LoadEstimates:

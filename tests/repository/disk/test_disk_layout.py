@@ -69,7 +69,7 @@ def test_what_is_ignored_says_why(tmp_path: Path) -> None:
     assert set(found.models["m"]) == {1}
     assert found.ignored == {
         IgnoredFolder(tmp_path / "m" / "v2", "its name is not a version: a whole number from 0 to 2^63-1"),
-        IgnoredFolder(tmp_path / "m" / "3", "it holds neither saved_model.pb nor pipeline.yaml"),
+        IgnoredFolder(tmp_path / "m" / "3", "it holds no saved_model.pb, model.tflite or pipeline.yaml"),
         IgnoredFolder(tmp_path / "empty", "it holds no version folder, named by a whole number"),
         IgnoredFolder(
             tmp_path / "flat", "it holds saved_model.pb itself; a models folder is <name>/<version>/saved_model.pb"
@@ -138,7 +138,7 @@ def test_one_unreadable_model_does_not_hide_the_others(tmp_path: Path, monkeypat
 
 
 def test_a_version_lacks_its_graph_until_it_is_there(tmp_path: Path) -> None:
-    assert missing_graph(tmp_path) == "it holds neither saved_model.pb nor pipeline.yaml"
+    assert missing_graph(tmp_path) == "it holds no saved_model.pb, model.tflite or pipeline.yaml"
     (tmp_path / "saved_model.pb").touch()
     assert missing_graph(tmp_path) == ""
 

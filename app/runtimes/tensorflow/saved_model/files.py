@@ -14,6 +14,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO, NamedTuple
 
+from app.core.model_files import NO_MODEL
+
 # Protobuf: the wire types, and the numbers of the fields that are read.
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 _META_GRAPHS = 2  # of SavedModel
@@ -58,7 +60,7 @@ def missing_part(version: Path) -> str:
     """
     graph = version / "saved_model.pb"
     if not graph.exists():
-        return "" if (version / "saved_model.pbtxt").exists() else "it holds neither saved_model.pb nor pipeline.yaml"
+        return "" if (version / "saved_model.pbtxt").exists() else NO_MODEL
     try:
         assets, reads_variables = read_graph(graph)
     except CutShort:

@@ -122,7 +122,7 @@ def test_no_bytes_are_more_than_cut_short(content: bytes) -> None:
 
 
 def test_a_graph_as_text_is_left_to_tensorflow(tmp_path: Path) -> None:
-    assert missing_part(tmp_path) == "it holds neither saved_model.pb nor pipeline.yaml"
+    assert missing_part(tmp_path) == "it holds no saved_model.pb, model.tflite or pipeline.yaml"
     (tmp_path / "saved_model.pbtxt").touch()
     assert missing_part(tmp_path) == ""
 
