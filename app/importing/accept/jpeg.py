@@ -59,7 +59,9 @@ def image_front(endpoint: Endpoint, pixels: str) -> Front:
 
     def call(files: Any) -> Tensors:
         spec = tf.TensorSpec(images.shape, tf.float32)
-        read = tf.map_fn(lambda file: _read(file, images), files, _AT_A_TIME, fn_output_signature=spec)
+        read = tf.map_fn(
+            lambda file: _read(file, images), files, parallel_iterations=_AT_A_TIME, fn_output_signature=spec
+        )
         return {images.name: _arranged(RANGES[images.pixels](read), images)}
 
     def run(files: Array) -> Mapping[str, Array]:
