@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from app.frontends.process_arguments import end_with
-from app.importing.limits import cut_network, limit_this_process
+from app.importing.limits import cut_network, limit_this_process, write_only_below
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult
 
@@ -25,8 +25,8 @@ Report = Callable[[str], None]
 _MOST_CHARACTERS = 400
 
 
-def main() -> None:
-    """The whole life of the child."""
+def main(make: Callable[[ImportOrder, str, Path, Report], ImportResult] | None = None) -> None:
+    """The whole life of the child. `make` imports a source of this format into the staging folder, in place of ours."""
     end_with(os.getppid())
     parent = socket.socket(fileno=os.dup(0))
 
@@ -35,10 +35,12 @@ def main() -> None:
 
     message = json.loads(parent.makefile("rb").readline())
     order = ImportOrder(**message["order"])
+    staging = Path(message["staging"])
     limit_this_process(order.memory_bytes)
+    write_only_below(staging)
     unlimited = cut_network()
     try:
-        result = _import(order, message["kind"], Path(message["staging"]), lambda stage: say("stage", stage))
+        result = (make or _import)(order, message["kind"], staging, lambda stage: say("stage", stage))
         if unlimited:
             result = ImportResult(**asdict(result) | {"notes": [*result.notes, f"it ran with network: {unlimited}"]})
         say("result", json.dumps(asdict(result)))

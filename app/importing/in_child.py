@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -157,7 +158,7 @@ class _Child:
                 raise CannotImport(
                     f"it took longer than {order.limit_s:g} s (--limit-s); the last stage: {self._stage}"
                 )
-            if resident_bytes(self._process.pid) > order.memory_bytes:
+            if order.memory_bytes < resident_bytes(self._process.pid) < inf:
                 raise CannotImport(self._too_large(order))
             self._connection.settimeout(_LOOK_S)
             try:

@@ -1,6 +1,6 @@
 """What the child process of an import may do: compute, read, and write into its staging folder.
 
-- No network: a filter of system calls (seccomp) denies sockets but those of Unix, and io_uring.
+- No network: a filter of system calls (seccomp) denies sockets but those of Unix, any connecting, and io_uring.
 - No writing elsewhere, where the kernel has Landlock.
 - Memory, sizes of files, core dumps: resource limits.
 - It is the first to end when memory runs out, and ends with its parent.
@@ -36,14 +36,24 @@ _X32 = 0x40000000
 _IO_URING_SETUP = 425
 
 
+#: linux/landlock.h: rights to write a file, remove, make anything, move (from the second version), truncate (third).
+_WRITE_FILE = 1 << 1
+_WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
+_MOVE, _TRUNCATE = 1 << 13, 1 << 14
+
+#: Landlock's system calls: the same numbers on all architectures. `create` tells its version for this flag.
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT, _TELL_VERSION, _PATH_BENEATH = 444, 445, 446, 1, 1
+
+
 class _Machine(NamedTuple):
-    """An architecture: its AUDIT_ARCH, and the number of the system call socket."""
+    """An architecture: its AUDIT_ARCH, and the numbers of system calls."""
 
     architecture: int
     socket: int
+    connect: int
 
 
-_MACHINES = {"x86_64": _Machine(0xC000003E, 41), "aarch64": _Machine(0xC00000B7, 198)}
+_MACHINES = {"x86_64": _Machine(0xC000003E, 41, 42), "aarch64": _Machine(0xC00000B7, 198, 203)}
 
 
 def limit_this_process(memory_bytes: int) -> None:
@@ -87,6 +97,7 @@ def _filter(machine: _Machine) -> bytes:
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, denied),
+        (_EQUAL, 1, 0, machine.connect),
         (_EQUAL, 0, 1, _IO_URING_SETUP),
         (_RETURN, 0, 0, denied),
         (_EQUAL, 0, 3, machine.socket),
@@ -96,3 +107,22 @@ def _filter(machine: _Machine) -> bytes:
         (_RETURN, 0, 0, _RET_ALLOW),
     ]
     return b"".join(struct.pack("HBBI", *each) for each in instructions)
+
+
+def write_only_below(folder: Path) -> None:
+    """Lets this process, and all that it starts, write below this folder and to devices alone, where Landlock is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    version = libc.syscall(_LANDLOCK_CREATE, None, 0, _TELL_VERSION)
+    if version < 1:
+        return
+    rights = _WRITES | (_MOVE if version > 1 else 0) | (_TRUNCATE if version > 2 else 0)
+    rules = libc.syscall(_LANDLOCK_CREATE, struct.pack("Q", rights), 8, 0)
+    if rules < 0:
+        return
+    for place, allowed in ((folder, rights), (Path("/dev"), _WRITE_FILE)):
+        beneath = os.open(place, os.O_PATH)
+        libc.syscall(_LANDLOCK_ADD, rules, _PATH_BENEATH, struct.pack("=Qi", allowed, beneath), 0)
+        os.close(beneath)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.syscall(_LANDLOCK_RESTRICT, rules, 0)
+    os.close(rules)

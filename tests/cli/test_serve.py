@@ -24,7 +24,7 @@ def test_the_help_shows_the_ten_most_used_settings_first_and_each_setting_once(c
 def test_the_help_names_the_topic_of_each_setting() -> None:
     shown = CliRunner().invoke(app, ["serve", "--help"]).output
     titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
-    assert titles == ["Most used", *(title.rstrip(".") for title in Settings.by_topic())]
+    assert titles == ["Arguments", "Most used", *(title.rstrip(".") for title in Settings.by_topic())]
     for title, names in Settings.by_topic().items():
         section = shown.partition(f"\n{title.rstrip('.')}:\n")[2].partition("\n\n")[0]
         assert {flag_of(name) for name in names if name not in MOST_USED} == set(
