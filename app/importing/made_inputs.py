@@ -6,7 +6,9 @@ from 0 to 1, wide normal numbers, small and larger whole numbers. They are the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -14,46 +16,69 @@ from app.core.inference import STRING, Array, ModelSignature, TensorSpec
 from app.core.values.sample_inputs import SEED, hinted_inputs, random_inputs
 from app.core.values.value_hints import ValueHints, pool_numbers, sized
 
-#: Numbers of rows, where they are free. Chosen: one, some, and a multiple of the vectors of processors.
+#: Numbers of rows, where they are free. Chosen: some, one, and as many as processors compute together.
 _ROWS = (3, 1, 8)
 
-#: Sizes of other free dimensions, in the order of trying. Chosen.
-_SIZES = (8, 16, 33, 64, 128, 224, 5, 1)
+#: Sizes of free dimensions, in the order of trying: of the first, third, ... and of the second, fourth, ... Chosen:
+#: sizes that differ show dimensions that were mixed up, some models take squares, and some multiples of 32.
+_SIZES = ((16, 24), (33, 49), (64, 96), (64, 64), (8, 12), (224, 224), (5, 7), (1, 1))
 
-#: Sizes that are enough for each kind of values, where sizes are free.
-_MOST_ELEMENTS = 1 << 24
+#: The most numbers of an input, and the most sets of hinted values that are tried. Chosen.
+_MOST_NUMBERS, _MOST_POOLS = 1 << 24, 4
 
+#: Makes values of one kind.
 _Draw = Callable[[TensorSpec, tuple[int, ...], np.random.Generator], Array]
 
+Shape = Sequence[int | None]
 
-def made_inputs(signature: ModelSignature, hints: ValueHints) -> Iterator[dict[str, Array]]:
-    """Inputs to try, the likeliest first."""
-    structured = bool(signature.ragged or signature.sparse)
-    for number in pool_numbers(hints):
+
+def made_inputs(
+    signature: ModelSignature, hints: ValueHints, usual: Mapping[str, Shape] | None = None
+) -> Iterator[dict[str, Array]]:
+    """Inputs to try, the likeliest first.
+
+    Args:
+        usual: shapes of inputs that the model was made for, where their sizes are free.
+    """
+    if signature.ragged or signature.sparse:
         for rows in _ROWS:
-            yield hinted_inputs(signature, hints, rows, number)
-    if structured:
-        for rows in _ROWS:
+            yield hinted_inputs(signature, hints, rows, 0)
             yield random_inputs(signature, rows)
         return
-    for size in _sizes(signature):
-        for draw in (_unit, _wide):
-            for rows in _ROWS:
-                random = np.random.default_rng([SEED, size, rows])
-                shapes = {name: _shape(spec, hints, name, rows, size) for name, spec in signature.inputs.items()}
-                if sum(int(np.prod(shape)) for shape in shapes.values()) <= _MOST_ELEMENTS:
-                    yield {name: draw(spec, shapes[name], random) for name, spec in signature.inputs.items()}
+    hinted = [partial(_hinted, hints, number) for number in pool_numbers(hints)[:_MOST_POOLS]]
+    kinds: list[Callable[[str], _Draw]] = [*hinted, lambda _: _unit, lambda _: _wide]
+    for sizes in _sizes(signature, usual):
+        for draw_of, rows in product(kinds, _ROWS):
+            random = np.random.default_rng([SEED, *sizes, rows])
+            shapes = {
+                name: _shape(spec, sized(spec.shape or (), hints.get(name)), (usual or {}).get(name, ()), rows, sizes)
+                for name, spec in signature.inputs.items()
+            }
+            if all(int(np.prod(shape)) <= _MOST_NUMBERS for shape in shapes.values()):
+                yield {name: draw_of(name)(spec, shapes[name], random) for name, spec in signature.inputs.items()}
 
 
-def _sizes(signature: ModelSignature) -> tuple[int, ...]:
-    return _SIZES[:1] if signature.fixed_inner_shapes else _SIZES
+def _sizes(signature: ModelSignature, usual: Mapping[str, Shape] | None) -> Sequence[tuple[int, ...]]:
+    """The sizes of free dimensions to try; () takes the usual ones."""
+    if signature.fixed_inner_shapes:
+        return _SIZES[:1]
+    return ((), *_SIZES) if usual else _SIZES
 
 
-def _shape(spec: TensorSpec, hints: ValueHints, name: str, rows: int, size: int) -> tuple[int, ...]:
+def _shape(spec: TensorSpec, known: Shape, usual: Shape, rows: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     if spec.shape is None:
         return (rows,)
-    known = sized(spec.shape, hints.get(name))
-    return tuple(own if own is not None else rows if axis == 0 else size for axis, own in enumerate(known))
+    shape = []
+    for axis, size in enumerate(known):
+        free = sizes[(axis + 1) % 2] if sizes else (usual[axis] if axis < len(usual) else None) or _SIZES[0][0]
+        shape.append(size if size is not None else rows if axis == 0 else free)
+    return tuple(shape)
+
+
+def _hinted(hints: ValueHints, number: int, name: str) -> _Draw:
+    """Values of the hints' pools of this number."""
+    pool = hints[name].pool(number) if name in hints else None
+    return _unit if pool is None else lambda spec, shape, random: pool.draw(shape, spec.dtype, random)
 
 
 def _unit(spec: TensorSpec, shape: tuple[int, ...], random: np.random.Generator) -> Array:

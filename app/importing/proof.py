@@ -30,8 +30,9 @@ from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult
 from app.importing.source import Endpoint, Source
 from app.protocols.operations.openapi.model_bodies import example_body
-from app.runtime import LoadedModel, RuntimeOptions, create_runtime, hints_of
+from app.runtime import LoadedModel, create_runtime, hints_of
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
+from app.server.engine import runtime_options
 
 #: Seconds of made-up calls for each signature, once some were accepted. Chosen.
 _SECONDS = 20.0
@@ -68,8 +69,7 @@ class Proof:
 
     def __init__(self) -> None:
         settings = load_settings({})
-        options = RuntimeOptions(replicas=1, allowed_operations=tuple(settings.allowed_operations))
-        self._runtime = create_runtime(settings.runtime, options)
+        self._runtime = create_runtime(settings.runtime, runtime_options(settings))
 
     def of(self, source: Source, version: Path, order: ImportOrder) -> Proven:
         """Compares a source with its export in folder `version`. Raises CannotImport: they differ."""
@@ -137,7 +137,7 @@ class _Signature:
         if samples is not None and not self._call(samples, keep=True):
             raise CannotImport(f"--samples: the source rejects these inputs: {self._rejection}")
         begun = time.monotonic()
-        for inputs in made_inputs(self._signature, hints_of(self._model, self.name)):
+        for inputs in made_inputs(self._signature, hints_of(self._model, self.name), self._endpoint.usual):
             self._call(inputs, keep=samples is None and len(self.kept) < _KEPT)
             if self.calls >= _ENOUGH or (self.calls and time.monotonic() - begun > _SECONDS):
                 break
