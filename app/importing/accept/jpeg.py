@@ -104,7 +104,7 @@ def _images(endpoint: Endpoint, pixels: str) -> _Images:
     spec = endpoint.inputs[name]
     shape = list(endpoint.usual.get(name, spec.shape))
     flat = len(shape) == 3
-    first = not flat and shape[3] not in _CHANNELS and shape[1] in _CHANNELS
+    first = not flat and shape[3] not in _CHANNELS and shape[1] in {1, 3}
     channels = 1 if flat else shape[1 if first else 3] or 3
     height, width = shape[2:] if first else shape[1:3]
     if channels not in _CHANNELS:
