@@ -31,10 +31,14 @@ class ForbiddenOperation(ValueError):
     """A model would reach outside. The text names the operation, its effect and the setting that allows it."""
 
 
-def check_operations(meta_graph: Any, allowed: Collection[str] = ()) -> None:
-    """Raises ForbiddenOperation if an operation of a MetaGraphDef that runs reaches outside and is not in `allowed`."""
+def check_operations(meta_graph: Any, allowed: Collection[str] = (), called: Collection[str] = ()) -> None:
+    """Raises ForbiddenOperation if an operation of a MetaGraphDef that runs reaches outside and is not in `allowed`.
+
+    Args:
+        called: names of functions of its objects that the caller calls, beside its signatures.
+    """
     _check_assets(meta_graph)
-    _Check(meta_graph, allowed).run()
+    _Check(meta_graph, allowed).run(called)
 
 
 class _Check:
@@ -52,7 +56,7 @@ class _Check:
         self._waiting: list[tuple[str, frozenset[int]]] = []  # functions, and their arguments that are paths
         self._seen: set[tuple[str, frozenset[int]]] = set()
 
-    def run(self) -> None:
+    def run(self, called: Collection[str] = ()) -> None:
         assets = frozenset(each.tensor_info.name for each in _assets(self._meta_graph))
         signatures = self._meta_graph.signature_def
         saver = self._meta_graph.saver_def
@@ -73,6 +77,8 @@ class _Check:
         # 2. The objects: their signatures, and the functions that the loader calls.
         for name, bound_to_assets in _functions_of_objects(self._meta_graph.object_graph_def):
             self._call(name, self._captures(name, bound_to_assets))
+        for name in called:
+            self._call(name, frozenset())
 
         # 3. The functions that the nodes call.
         while self._waiting:
