@@ -37,6 +37,7 @@ class RuntimeOptions:
 
     allowed_operations: names of operations that models may use although they reach files, connections or Python.
     tensor_float_32: whether GPUs may round factors of float32 to 11 binary digits.
+    operation_libraries: packages, modules and shared libraries whose operations models may use, loaded at the start.
     """
 
     intra_op_threads: int = 0
@@ -46,6 +47,7 @@ class RuntimeOptions:
     variants: VariantOptions = VariantOptions()
     allowed_operations: tuple[str, ...] = ()
     tensor_float_32: bool = True
+    operation_libraries: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,17 +264,22 @@ def missing_part_of(preferred: str) -> Callable[[Path], str] | None:
     return partial(missing_part_by_files, functions, preferred)
 
 
-def offline_signatures_of(preferred: str) -> Callable[[Path, Collection[str]], Mapping[str, ModelSignature]] | None:
+def offline_signatures_of(
+    preferred: str,
+) -> Callable[[Path, Collection[str], Collection[str]], Mapping[str, ModelSignature]] | None:
     """The function that reads the signatures of a model in a folder by the runtime that serves it, and runs nothing.
 
-    Its second argument is `allowed_operations`. It raises as `Runtime.load`. None if the preferred runtime has none.
+    Its other arguments are `allowed_operations` and `operation_libraries`. It raises as `Runtime.load`. None if the
+    preferred runtime has none.
     """
     if preferred not in _OFFLINE_SIGNATURES:
         return None
 
-    def read(path: Path, allowed_operations: Collection[str]) -> Mapping[str, ModelSignature]:
+    def read(
+        path: Path, allowed_operations: Collection[str], operation_libraries: Collection[str]
+    ) -> Mapping[str, ModelSignature]:
         function = resolve_name(_OFFLINE_SIGNATURES[runtime_of(path, preferred)])
-        signatures: Mapping[str, ModelSignature] = function(path, allowed_operations)
+        signatures: Mapping[str, ModelSignature] = function(path, allowed_operations, operation_libraries)
         return signatures
 
     return read

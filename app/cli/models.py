@@ -68,6 +68,7 @@ def opened_model(model: str, models: Path | None) -> Iterator[OpenedModel]:
         settings.batches_in_flight,
         allowed_operations=tuple(settings.allowed_operations),
         tensor_float_32=settings.tensor_float_32,
+        operation_libraries=tuple(settings.operation_libraries),
     )
     with without_banner():
         runtime = create_runtime(runtime_of(path, settings.runtime), options)

@@ -73,7 +73,7 @@ def looking(settings: Settings) -> Look:
             raise InferenceFailed(missing)
 
         # 3. The signatures.
-        signatures = read(path, settings.allowed_operations) if read is not None else {}
+        signatures = read(path, settings.allowed_operations, settings.operation_libraries) if read is not None else {}
         return OfflineModel(path, caller_signatures(signatures, name, settings))
 
     return look

@@ -53,7 +53,8 @@ def shard(
         )
 
         found = find_devices(device_kind, devices)
-        layers = shard_model(path, out, ShardOptions(found, signature, min_mb, tuple(settings.allowed_operations)))
+        reach, libraries = tuple(settings.allowed_operations), tuple(settings.operation_libraries)
+        layers = shard_model(path, out, ShardOptions(found, signature, min_mb, reach, libraries))
     _show(layers)
     typer.echo(f"Equal to the original within {PROOF_TOLERANCE:g} on random inputs.")
     typer.echo(f"Written to {out}, on {', '.join(found)}.")

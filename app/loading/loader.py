@@ -235,7 +235,13 @@ class Loader:
 
     def _memory_trial(self, path: Path) -> Callable[[Sequence[int], float], MemoryTrial]:
         settings = self._settings
-        return partial(MemoryTrial, str(path), settings.runtime, allowed_operations=tuple(settings.allowed_operations))
+        return partial(
+            MemoryTrial,
+            str(path),
+            settings.runtime,
+            allowed_operations=tuple(settings.allowed_operations),
+            operation_libraries=tuple(settings.operation_libraries),
+        )
 
     def _place(
         self,

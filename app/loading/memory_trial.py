@@ -63,6 +63,7 @@ class MemoryTrial:
     sizes: Sequence[int]
     most_bytes: float
     allowed_operations: Sequence[str] = ()
+    operation_libraries: Sequence[str] = ()
 
 
 class _Line(NamedTuple):
@@ -170,7 +171,12 @@ def _end_with(read: Callable[[], bytes]) -> None:
 
 
 def _loaded(trial: MemoryTrial) -> LoadedModel:
-    options = RuntimeOptions(1, 1, allowed_operations=tuple(trial.allowed_operations))  # others need the cores
+    options = RuntimeOptions(
+        1,  # others need the cores
+        1,
+        allowed_operations=tuple(trial.allowed_operations),
+        operation_libraries=tuple(trial.operation_libraries),
+    )
     path = Path(trial.path)
     return create_runtime(runtime_of(path, trial.runtime), options).load(path)
 

@@ -402,6 +402,7 @@ def runtime_options(settings: Settings) -> RuntimeOptions:
         VariantOptions(settings.execution_variant, _cache_folder(settings)),
         tuple(settings.allowed_operations),
         settings.tensor_float_32,
+        tuple(settings.operation_libraries),
     )
 
 

@@ -30,6 +30,13 @@ class ExecutionSettings(BaseModel):
         "call Python, such as ReadFile,MatchingFiles. A model that would run another one is not loaded. Reading the "
         "model's own assets and variables is always allowed.",
     )
+    operation_libraries: Names[str] = Field(
+        default_factory=list,
+        description="Libraries of operations that TensorFlow has not, loaded before the first model: packages, "
+        "modules, or paths of shared libraries, such as my_operations,/opt/libbeam.so. Packages that Ferry knows, such "
+        "as tensorflow-text, need not be named: a model's graph asks for them. The server does not start if one of "
+        "these cannot be loaded.",
+    )
     warm_up: bool = Field(
         True,
         description="Call a model before it counts as ready, and make it faster afterwards. If off, it is only tried "

@@ -58,7 +58,7 @@ def start(options: RuntimeOptions) -> LiteRTRuntime:
     return LiteRTRuntime(options)
 
 
-def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:  # noqa: ARG001
+def read_offline(path: Path, *_: Collection[str]) -> Mapping[str, ModelSignature]:
     """The signatures of the model in a folder, without LiteRT. Raises as `Runtime.load`."""
     return _read(path)[1].signatures
 

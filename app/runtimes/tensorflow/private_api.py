@@ -6,12 +6,13 @@
 | `framework.convert_to_constants`, `grappler.tf_optimizer`; `FuncGraph.captures`, `FuncGraph.capture` | the variant frozen; what the variant xla must check beside the compiled code | models run plain |
 | `framework`: `func_graph.dismantle_func_graph`, `ops.dismantle_graph`; `FuncGraph._function_captures`, `FuncGraph.outer_graph`, `Graph._functions`; `_list_all_concrete_functions` | frees graphs without a garbage collection, which stops all threads | the garbage collector frees them |
 | `eager.polymorphic_function`: `atomic_function.from_func_graph`, `ConcreteFunction`; `ConcreteFunction.function_type`; `eager.context`: `has_function`, `add_function_def` | names compiled functions, and those that they call, by their content | another start compiles again what was loaded in another order |
-| `framework.op_def_registry` | tells which operations keep state | operations that operations.py does not list count as stateful |
+| `framework.op_def_registry` | tells which operations keep state, and which a graph lacks | operations that operations.py does not list count as stateful; a graph that needs a library is not loaded |
+| `client.pywrap_tf_session`: `TF_GetAllOpList`, `TF_GetBuffer` | tells which operations a library brought, so that the operation check takes them for dangerous | no libraries of operations are loaded |
 | `Session._make_callable_from_options` | calls a session without looking at feeds and fetches again, and in the thread that calls | the public call, 0.1 to 0.2 ms longer; no variant inline |
 | `_pywrap_mlir.ExperimentalRunPassPipeline`, in a process of its own: broken bytecode ends it | prints StableHLO modules | what JAX exported counts as unknown: it runs alone if it assigns variables |
 | `tensorflow.core.protobuf` | reads saved_model.pb; the format is public, these modules are not documented | the server does not start |
 
-`check_all` tries all of them when the runtime starts, and compares them with the public API. An internal that does not
+`check_all` tries them when the runtime starts, and compares them with the public API. An internal that does not
 work is logged once and not used. docs/dependencies.md says which versions of TensorFlow were tested.
 """  # noqa: E501 - a table
 
@@ -30,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2, struct_pb2
 
 from app.runtimes.tensorflow.function_names import PREFIX, name_by_content, name_functions
@@ -44,6 +46,7 @@ DIRECT_EXECUTION = "direct execution of functions"
 GRAPH_REWRITING = "rewriting of graphs"
 FREEING_GRAPHS = "taking graphs apart"
 OPERATION_DEFINITIONS = "looking up definitions of operations"
+LISTING_OPERATIONS = "listing operations"
 
 #: The most bytes of a graph's functions that are renamed: TensorFlow never frees functions that it is given by name.
 #: Chosen.
@@ -385,6 +388,24 @@ def _operation_definition(operation: str) -> Any | None:
     return op_def_registry.get(operation)
 
 
+def all_operations() -> frozenset[str]:
+    """The operations that are registered in this process. Raises PrivateApiUnusable."""
+    require(LISTING_OPERATIONS)
+    return _all_operations()
+
+
+def _all_operations() -> frozenset[str]:
+    from tensorflow.python.client import pywrap_tf_session  # noqa: PLC0415 - may be missing
+
+    packed = bytes(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    return frozenset([each.name for each in op_def_pb2.OpList.FromString(packed).op])
+
+
+def _check_listing_operations() -> None:
+    if not {"MatMul", "_Arg"} <= _all_operations():
+        raise PrivateApiUnusable("not all operations are listed")
+
+
 def _check_operation_definitions() -> None:
     stateless, stateful = _operation_definition("MatMul"), _operation_definition("AssignVariableOp")
     if stateless is None or stateful is None or stateless.is_stateful or not stateful.is_stateful:
@@ -447,6 +468,10 @@ _FEATURES: Mapping[str, tuple[Callable[[], None], str]] = {
         _check_operation_definitions,
         "models with operations that Ferry does not list run plain, with one replica, each request alone",
     ),
+    LISTING_OPERATIONS: (
+        _check_listing_operations,
+        "no libraries of operations are loaded",
+    ),
 }
 
 
@@ -465,8 +490,12 @@ def works(feature: str) -> bool:
     return True
 
 
+#: What takes a tenth of a second to try, and few servers need: it is tried before it is used.
+_TRIED_LATER = frozenset({LISTING_OPERATIONS})
+
+
 def check_all() -> None:
-    for feature in _FEATURES:
+    for feature in _FEATURES.keys() - _TRIED_LATER:
         works(feature)
 
 

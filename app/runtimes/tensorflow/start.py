@@ -42,12 +42,14 @@ def start(options: RuntimeOptions) -> Runtime:
     return TensorFlowRuntime(options)
 
 
-def read_offline(path: Path, allowed_operations: Collection[str] = ()) -> Mapping[str, ModelSignature]:
+def read_offline(
+    path: Path, allowed_operations: Collection[str] = (), operation_libraries: Collection[str] = ()
+) -> Mapping[str, ModelSignature]:
     """The result of `offline_signatures` (offline_signatures.py), whose import imports TensorFlow."""
     with without_banner():
         from app.runtimes.tensorflow.saved_model.offline_signatures import offline_signatures  # noqa: PLC0415 - imports TensorFlow
 
-    return offline_signatures(path, allowed_operations)
+    return offline_signatures(path, allowed_operations, operation_libraries)
 
 
 def preload() -> None:

@@ -25,6 +25,8 @@ from app.runtimes.tensorflow.error_mapping import (
     model_name,
 )
 from app.runtimes.tensorflow.execution.programs import PROGRAMS
+from app.runtimes.tensorflow.operation_libraries.needed import load_named, load_needed, needed_libraries
+from app.runtimes.tensorflow.operation_libraries.shared_libraries import LibraryUnusable
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.replicas import Replicas
@@ -50,7 +52,7 @@ class TensorFlowRuntime:
 
     Raises:
         RuntimeError: TensorFlow already runs in this process with other numbers of threads.
-        InvalidRequest: `replicas` is larger than the number of devices.
+        InvalidRequest: `replicas` is larger than the number of devices, or a library of operations cannot be loaded.
     """
 
     def __init__(self, options: RuntimeOptions) -> None:
@@ -77,6 +79,10 @@ class TensorFlowRuntime:
         self._variants = options.variants
         self._allowed_operations = options.allowed_operations
         private_api.check_all()
+        try:
+            load_named(options.operation_libraries)
+        except LibraryUnusable as error:
+            raise InvalidRequest(f"operation_libraries: {error}") from None
 
     def load(self, path: Path) -> LoadedModel:
         try:
@@ -104,7 +110,9 @@ class TensorFlowRuntime:
 
     def _load(self, path: Path) -> LoadedModel:
         meta_graph = serving_graph(path)
+        needed = needed_libraries(meta_graph)
         check_operations(meta_graph, self._allowed_operations)
+        load_needed(needed, model_name(path))
         if reason := why_session(meta_graph):
             return self._in_session(path, meta_graph, reason)
         try:

@@ -119,6 +119,7 @@ ACTS: Mapping[str, Acts] = {
     "intra_op_threads": Acts(3, EXECUTES, "RuntimeOptions.intra_op_threads"),
     "inter_op_threads": Acts(5, EXECUTES, "RuntimeOptions.inter_op_threads"),
     "allowed_operations": Acts(["ReadFile"], EXECUTES, "RuntimeOptions.allowed_operations"),
+    "operation_libraries": Acts(["my_operations"], EXECUTES, "RuntimeOptions.operation_libraries"),
     "load_budget_s": Acts(14.0, EXECUTES, "TimeBudget.seconds"),
     "fold_nodes": Acts(1234, EXECUTES, "FoldLimits.nodes"),
     "fold_memory_mb": Acts(33, EXECUTES, "FoldLimits.bytes"),

@@ -4,12 +4,13 @@
    graph (saving, training steps) never runs, and is not checked.
 2. An operation of `forbidden_operations` that runs is rejected unless it is allowed by name, or reads a file of the
    model: the path comes, through arguments and Identity alone, from one of its assets, or, where variables are
-   restored, from the loader.
+   restored, from the loader. A forest is read from the folder of one of its files.
 3. In doubt it is rejected: a path that was computed, or that passed a loop, does not count as one of the model.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,9 @@ _CALLED_BY_THE_LOADER = frozenset({"_create_resource", "_initialize", "_destroy_
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS_COLLECTION = "saved_model_assets"
 _INIT_SIGNATURE = "__saved_model_init_op"
+
+#: The name of the file that ends a forest, with its prefix.
+_DONE = re.compile(r"\w*done")
 
 
 class ForbiddenOperation(ValueError):
@@ -103,7 +107,7 @@ class _Check:
         givers = data_inputs(node)
         if node.op not in self._allowed and (reason := why_forbidden(node)):
             place = PATH_INPUT.get(node.op)
-            if place is None or place >= len(givers) or not paths.holds(givers[place]):
+            if place is None or place >= len(givers) or not paths.holds(givers[place]) or _leaves_folder(node):
                 raise ForbiddenOperation(
                     f"its operation {node.op} ({node.name[:128]}) {reason};"
                     " the setting allowed_operations allows it by name"
@@ -159,13 +163,25 @@ class _Paths:
         return values
 
     def _source(self, tensor: str) -> str:
-        """The node or argument that a tensor comes from, followed back through Identity."""
+        """The node or argument that a tensor comes from, followed back through Identity, and to a folder's file."""
         for _ in range(len(self._nodes) + 1):  # a graph may hold a circle
             node = self._nodes.get(node_of(tensor))
-            if node is None or node.op != "Identity" or not node.input:
+            if node is None or not (node.op == "Identity" or _makes_folder(node)) or not node.input:
                 break
             tensor = node.input[0]
         return node_of(tensor)
+
+
+def _makes_folder(node: Any) -> bool:
+    """Whether a node makes the folder of a forest from the path of its file `done`, as Yggdrasil's exports do."""
+    if node.op != "StaticRegexReplace" or node.attr["rewrite"].s:
+        return False
+    return _DONE.fullmatch(node.attr["pattern"].s.decode(errors="replace")) is not None
+
+
+def _leaves_folder(node: Any) -> bool:
+    """Whether a node reads files by a name that leads out of the folder that it is given."""
+    return "file_prefix" in node.attr and b"/" in node.attr["file_prefix"].s
 
 
 def _interface(function: Any) -> str:

@@ -22,6 +22,7 @@ from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.execution.graph_inlining import InlinedGraph
 from app.runtimes.tensorflow.execution.signature_function import SignatureFunction
+from app.runtimes.tensorflow.operation_libraries.needed import load_named, load_needed, needed_libraries
 from app.runtimes.tensorflow.saved_model.named_devices import named_devices
 from app.runtimes.tensorflow.saved_model.operation_check import check_operations
 from app.runtimes.tensorflow.saved_model.saved_model import SAVE_DEVICES, SavedModel
@@ -54,6 +55,7 @@ class ShardOptions:
     signature: str = "serving_default"
     min_mb: float = 1.0
     allowed_operations: Sequence[str] = ()
+    operation_libraries: Sequence[str] = ()
 
 
 def find_devices(kind: str, count: int) -> Sequence[str]:
@@ -95,8 +97,11 @@ def shard_model(path: Path, out: Path, options: ShardOptions) -> Sequence[SplitL
 
 def _shard(path: Path, out: Path, options: ShardOptions) -> Sequence[SplitLayer]:
     # 1. The original, in main memory: one device may have no room for it.
+    load_named(options.operation_libraries)
     meta_graph = serving_graph(path)
+    needed = needed_libraries(meta_graph)
     check_operations(meta_graph, options.allowed_operations)
+    load_needed(needed, str(path))
     signature = _signature(meta_graph, path, options)
     with tf.device(_HOST):
         loaded = tf.saved_model.load(str(path), tags=list(TAGS))

@@ -65,5 +65,5 @@ def test_the_runtime_is_asked_by_its_name(tmp_path: Path) -> None:
     read = offline_signatures_of("tensorflow")
     assert read is not None
     with pytest.raises(InferenceFailed):
-        read(tmp_path, ())
+        read(tmp_path, (), ())
     assert offline_signatures_of("another") is None
