@@ -14,6 +14,7 @@ lock clients.in --no-emit-package tensorflow -o clients.txt
 lock perf-analyzer.in --no-deps -o perf-analyzer.txt
 lock manifests.in -o manifests.txt
 lock deploy.in --no-deps -o deploy.txt
+lock public-models.in --no-universal -c serve.txt --override public-models.overrides -o public-models.txt
 lock sbom.in -o sbom.txt
 lock audit.in -o audit.txt
 lock bench.in -o bench.txt
