@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from app.core.inference import Array
-from app.importing.formats.keras_parts.free_sizes import free_sizes
+from app.importing.formats.keras_parts.free_sizes import Freed, free_sizes
 from app.importing.formats.keras_parts.libraries import Library
 from app.importing.formats.keras_parts.signature import KerasSignature
 from app.importing.source import Endpoint, Source, Tensors
@@ -33,13 +33,20 @@ def source_of(model: Any, library: Library, written_by: str) -> Source:
     def run(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         return freed.run(arrays)
 
-    endpoint = Endpoint(inputs=freed.specs, call=call, run=run)
+    endpoint = Endpoint(inputs=freed.specs, call=call, run=run, usual=dict(_usual(signature, freed)))
     return Source(
         format=f"{written_by}, read by {library.name}",
         endpoints=[endpoint],
         kept=list(resources_of(model)),
         notes=freed.notes,
     )
+
+
+def _usual(signature: KerasSignature, freed: Freed) -> Iterator[tuple[str, Sequence[int | None]]]:
+    """The source's own shapes of inputs with sizes that were freed."""
+    for own, now in zip(signature.inputs, freed.inputs, strict=True):
+        if own.shape is not None and now.shape is not None and own.shape[1:] != now.shape[1:]:
+            yield own.name, (None, *own.shape[1:])
 
 
 def resources_of(model: Any) -> Iterator[Any]:
