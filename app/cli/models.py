@@ -14,7 +14,9 @@ from app.config.settings import Settings
 from app.config.sources import load_settings
 from app.core.errors import InvalidRequest, ModelNotFound
 from app.core.model_files import runtime_of
+from app.importing.version_folder import model_name
 from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model
+from app.repository.disk.importable import format_of, import_command
 
 if TYPE_CHECKING:
     from app.runtime import LoadedModel, Runtime
@@ -89,4 +91,7 @@ def find_version(model: str, models: Path) -> Path:
         versions = scan_model(folder).versions
         if versions:
             return versions[max(versions)]
+    if format_of(Path(model)):
+        command = import_command(Path(model), models / model_name(Path(model)))
+        raise ModelNotFound(f"{model} is a model of another format: {command} makes a version of it")
     raise ModelNotFound(f"No model at {model} and none of that name in {models}")

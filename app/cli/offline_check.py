@@ -16,7 +16,8 @@ from app.config.settings import Settings
 from app.config.sources import SettingsError
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import ModelSignature
-from app.core.model_files import SAVED_MODEL_FILE, TFLITE_FILE
+from app.core.model_files import MODEL_FILES, SAVED_MODEL_FILE, TFLITE_FILE
+from app.importing.version_folder import model_name
 from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
 from app.repository.disk.disk_layout import (
@@ -26,6 +27,7 @@ from app.repository.disk.disk_layout import (
     scan_model,
     version_number,
 )
+from app.repository.disk.importable import format_of, import_command
 from app.repository.model_config import ModelConfig
 from app.repository.model_list_checks import check_names_and_paths, check_platforms
 from app.repository.model_server_config import read_model_configs
@@ -141,6 +143,9 @@ def check_folder(folder: Path, settings: Settings, models: Path | None = None, c
 def _target(given: Path) -> _Target:
     path = Path(os.path.abspath(given))
     if path.is_file():
+        if path.name not in {PIPELINE_FILE, *MODEL_FILES} and format_of(path):
+            command = import_command(given, Path("models", model_name(path)))
+            raise SettingsError(f"{given} is a model of another format: {command} makes a version of it")
         if path.name != PIPELINE_FILE:
             raise SettingsError(f"{given} should be a folder, or a file of the name {PIPELINE_FILE}")
         path = path.parent
@@ -152,7 +157,8 @@ def _target(given: Path) -> _Target:
         return a_version
     model = scan_model(path)
     holds_models = any(ModelsFolder(path).scan().models.values())
-    if model.versions or not (model.empty or holds_models):
+    importable = model.incomplete and not is_numbered
+    if model.versions or (not holds_models and (importable or not model.empty)):
         return _Target(path.parent, path.name)
     if holds_models:
         return _Target(path)

@@ -21,7 +21,7 @@ from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
 from app.pipelines.served_pipelines import lacking, not_a_model
 from app.repository.catalog import Catalog
-from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, graph_beside_pipeline, walk
+from app.repository.disk.disk_layout import PIPELINE_FILE, DiskLayout, graph_beside_pipeline, missing_graph, walk
 from app.repository.disk.examination import nothing_missing
 from app.repository.model_config import ModelConfig
 from app.repository.servable import Servable
@@ -69,7 +69,7 @@ def looking(settings: Settings) -> Look:
             return OfflineModel(path, None)
 
         # 2. Whether they are whole.
-        if missing := missing_part(path):
+        if missing := missing_graph(path) or missing_part(path):
             raise InferenceFailed(missing)
 
         # 3. The signatures.

@@ -11,13 +11,13 @@ import typer
 
 from app.cli.import_model import run_import
 from app.config.sources import SettingsError
+from app.core.model_files import MODEL_FILES
 from app.importing.import_cache import ImportCache, import_key, link_key
 from app.importing.in_child import kind_or_refusal
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.version_folder import model_name
-from app.repository.disk.disk_layout import missing_graph, scan_model, version_number
+from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model, version_number
 from app.repository.disk.importable import format_of
-from app.repository.model_sources import ModelsFolder
 from app.runtimes.tensorflow.saved_model.files import has_signatures
 from app.runtimes.tensorflow.variants.variant_cache import default_folder
 
@@ -34,18 +34,26 @@ def served_path(path: Path) -> Iterator[Path]:
     if not path.exists():
         raise SettingsError(f"PATH is {str(path)!r}, but should be a file or a folder")
     path = Path(os.path.abspath(path))
-    kind = format_of(path)
+    if path.name in {*MODEL_FILES, PIPELINE_FILE} and path.is_file():
+        path = path.parent
     if path.is_dir() and _is_servable(path):
         with _linked(path) as folder:
             yield folder
-    elif path.is_dir() and not kind and scan_model(path).versions:
+    elif path.is_dir() and scan_model(path).versions:
         with _cache().models_folder(link_key(path), path.name, lambda link: link.symlink_to(path)) as folder:
             yield folder
-    elif path.is_dir() and not kind and any(ModelsFolder(path).scan().models.values()):
-        yield path
-    else:
-        with _imported(path, kind) as folder:
+    elif source := _source(path):
+        with _imported(source) as folder:
             yield folder
+    else:
+        yield path
+
+
+def _source(path: Path) -> Path | None:
+    """The source to import: the path itself, or the only file of a folder; None for a models folder."""
+    if not path.is_dir() or format_of(path):
+        return path
+    return path / files[0] if len(files := os.listdir(path)) == 1 and format_of(path / files[0]) else None
 
 
 def _is_servable(folder: Path) -> bool:
@@ -69,9 +77,9 @@ def _linked(version: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _imported(path: Path, kind: str) -> Iterator[Path]:
+def _imported(path: Path) -> Iterator[Path]:
     """A models folder that holds the import of a source."""
-    kind = kind_or_refusal(path, kind)
+    kind = kind_or_refusal(path, format_of(path))
 
     def make(version: Path) -> None:
         order = ImportOrder(str(path), str(version))

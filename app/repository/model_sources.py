@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from app.repository.disk.disk_layout import DiskLayout, scan, subfolders
+from app.repository.disk.disk_layout import DiskLayout, IgnoredFolder, scan, subfolders
+from app.repository.disk.importable import import_command, importable_files
 from app.repository.model_config import ModelConfig
 from app.repository.version_policy import NEWEST, VersionPolicy
 
@@ -36,10 +37,17 @@ class ModelsFolder:
         models = {
             name: each for name, each in layout.configs.items() if name in layout.models or each.base_path in silent
         }
-        return replace(layout, configs=models, found_none=not layout.models and not layout.unreadable)
+        files = [IgnoredFolder(file, _why_no_folder(file)) for file in importable_files(self.folder)]
+        none = not layout.models and not layout.unreadable
+        return replace(layout, configs=models, ignored=layout.ignored | set(files), found_none=none)
 
     def __str__(self) -> str:
         return str(self.folder)
+
+
+def _why_no_folder(file: Path) -> str:
+    model = file.with_name(file.name.split(".", 1)[0])
+    return f"it is a file, not a model's folder: {import_command(file, model)} makes a version of it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from stat import S_ISDIR
 from typing import NamedTuple
 
 from app.core.model_files import MODEL_FILES, NO_MODEL
+from app.repository.disk.importable import how_to_import
 from app.repository.disk.storage_process import at
 from app.repository.model_config import ModelConfig
 
@@ -136,7 +137,7 @@ def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskL
 
         # 3. Its versions; without any version folder it is no model yet.
         ignored.update(model.ignored)
-        if model.empty:
+        if model.empty and not model.incomplete:
             empty.add(name)
             ignored.add(IgnoredFolder(config.base_path, _why_no_model(config.base_path)))
         else:
@@ -146,6 +147,8 @@ def scan(configs: Iterable[ModelConfig], silent: Collection[Path] = ()) -> DiskL
 
 def scan_model(folder: Path) -> ModelFolder:
     """The folder of one model. Of two complete folders with the same number the last by name is used.
+
+    If it holds no folder, but what can be imported, version 1 is missing, with the command that makes it.
 
     Raises:
         OSError: the folder cannot be read.
@@ -169,6 +172,9 @@ def scan_model(folder: Path) -> ModelFolder:
                 IgnoredFolder(twin, f"{path.name} has the same version number {version} and is used instead")
             )
         versions[version] = path
+    if empty and not ignored and (command := how_to_import(folder, folder)):
+        incomplete[1] = command
+        ignored.append(IgnoredFolder(folder, command))
     incomplete = {number: missing for number, missing in incomplete.items() if number not in versions}
     return ModelFolder(versions, incomplete, tuple(ignored), empty)
 
@@ -184,7 +190,7 @@ def missing_graph(version: Path) -> str:
     """The fault of a version folder without graph and pipeline; empty if it has one. intake.py checks the rest."""
     if any((version / name).is_file() for name in (*MODEL_FILES, PIPELINE_FILE)):
         return ""
-    return NO_MODEL
+    return how_to_import(version, version.parent) or NO_MODEL
 
 
 def graph_beside_pipeline(version: Path) -> str:

@@ -164,3 +164,39 @@ def test_the_fingerprint_changes_with_every_change(tmp_path: Path) -> None:
     assert version_files(version).fingerprint == seen[2]
     remove(tmp_path, "m", 1)
     assert version_files(version).fingerprint == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("file", "folder", "told"),
+    [
+        ("mine/model.keras", "mine", "it holds model.keras: 'ferry import {0}/mine/model.keras {0}/mine'"),
+        ("mine/1/model.keras", "mine/1", "it holds model.keras: 'ferry import {0}/mine/1/model.keras {0}/mine'"),
+        ("mine/MLmodel", "mine", "it is a model of another format: 'ferry import {0}/mine {0}/mine'"),
+        ("mine/1/tf_model.h5", "mine/1", "it is a model of another format: 'ferry import {0}/mine/1 {0}/mine'"),
+        (
+            "mine.keras",
+            "mine.keras",
+            "it is a file, not a model's folder: 'ferry import {0}/mine.keras {0}/mine'",
+        ),
+    ],
+)
+def test_the_reason_names_the_command_that_imports_what_lies_there(
+    tmp_path: Path, file: str, folder: str, told: str
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+    layout = ModelsFolder(tmp_path).scan()
+    reason = told.format(tmp_path) + " makes a version of it"
+    assert layout.ignored == {IgnoredFolder(tmp_path / folder, reason)}
+    if folder != file:
+        assert layout.incomplete == {"mine": {1: reason}}
+
+
+@pytest.mark.parametrize("file", ["model.pkl", "x.weights.h5", "notes.txt", "fingerprint.pb"])
+def test_other_files_are_not_told_as_importable(tmp_path: Path, file: str) -> None:
+    (tmp_path / "mine" / "1").mkdir(parents=True)
+    (tmp_path / "mine" / "1" / file).touch()
+    (tmp_path / file).touch()
+    layout = ModelsFolder(tmp_path).scan()
+    assert [each.path for each in layout.ignored] == [tmp_path / "mine" / "1"]
+    assert "import" not in layout.incomplete["mine"][1]
