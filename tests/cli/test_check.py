@@ -326,7 +326,8 @@ def test_usage_of_flags_is_clicks(models: Path) -> None:
 def test_a_folder_without_models_is_a_fault(models: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert faults("empty") == [
-        "empty: it holds no model, which is <name>/<version>/saved_model.pb, or model.tflite or pipeline.yaml in its place"
+        "empty: it holds no model, which is <name>/<version>/saved_model.pb, or model.tflite or pipeline.yaml in its "
+        "place"
     ]
 
 
