@@ -86,6 +86,12 @@ def make_scalar(path: Path) -> None:
     _save(path, specs, lambda a, name: {"double": 2.0 * a, "greeting": tf.strings.join(["hello ", name])})
 
 
+def make_scalars(path: Path) -> None:
+    """a [] and a name [] -> double [] and same [], the name: nothing to batch, and no operation on strings."""
+    specs = [tf.TensorSpec([], tf.float32, name="a"), tf.TensorSpec([], tf.string, name="name")]
+    _save(path, specs, lambda a, name: {"double": 2.0 * a, "same": tf.identity(name)})
+
+
 def make_no_inputs(path: Path) -> None:
     """Nothing -> seven []."""
     _save(path, [], lambda: {"seven": tf.constant(7)})
@@ -135,6 +141,18 @@ def make_several_signatures(path: Path) -> None:
     module.double = tf.function(lambda x: {"y": 2.0 * x}, input_signature=[x])
     module.join = tf.function(lambda words: {"text": tf.strings.reduce_join(words)}, input_signature=[words])
     signatures = {"serving_default": module.plus_one, "double": module.double, "join": module.join}
+    tf.saved_model.save(module, str(path), signatures=signatures)
+
+
+def make_signatures_of_numbers(path: Path) -> None:
+    """serving_default: x -> y = x + 1; double: x -> y = 2x; total: numbers [batch] -> sum []."""
+    module = tf.Module()
+    x = tf.TensorSpec([None], tf.float32, name="x")
+    numbers = tf.TensorSpec([None], tf.float32, name="numbers")
+    module.plus_one = tf.function(lambda x: {"y": x + 1.0}, input_signature=[x])
+    module.double = tf.function(lambda x: {"y": 2.0 * x}, input_signature=[x])
+    module.total = tf.function(lambda numbers: {"sum": tf.reduce_sum(numbers)}, input_signature=[numbers])
+    signatures = {"serving_default": module.plus_one, "double": module.double, "total": module.total}
     tf.saved_model.save(module, str(path), signatures=signatures)
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from math import prod
 
 import numpy as np
 
 from app.core.errors import InferenceFailed, InvalidRequest
-from app.core.inference import Array, ModelSignature, dtype_name
+from app.core.inference import Array, ModelSignature, dtype_name, has_rows
 from app.runtimes.call_names import check_names, no_function
 from app.runtimes.litert.interpreters import Interpreters
 from app.runtimes.litert.tflite_signatures import TFLiteFunction, TFLiteFunctions
 
 
 class LiteRTModel:
-    """The LoadedModel of one `model.tflite`.
+    """The PlainModel of one `model.tflite`.
 
     Args:
         ran: the names of the signatures that a call with zeros answered; only these may blame a request.
@@ -40,9 +41,15 @@ class LiteRTModel:
         self._closed = True
         self._interpreters.close()
 
+    def run_plain(self, signature: str, inputs: Mapping[str, Array], outputs: tuple[str, ...]) -> dict[str, Array]:
+        return self.run(signature, inputs, outputs)
+
+    def stop_variants(self, signature: str) -> None:
+        """Does nothing: there are no variants."""
+
     def _run(self, function: TFLiteFunction, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         if any(not array.size for array in inputs.values()):
-            return _empty_answer(function.signature, inputs)
+            return self._answer_to_nothing(function, inputs)
         repeats = function.signature.draws or self._functions.is_stateful
         rows = _Rows(inputs, skip_repeated=not repeats) if function.by_row else None
         try:
@@ -53,6 +60,17 @@ class LiteRTModel:
             raise
         self._ran.add(function.signature.name)
         return answers[0] if rows is None or rows.count == 1 else _joined(answers, rows)
+
+    def _answer_to_nothing(self, function: TFLiteFunction, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The answer to no rows: that to a row of zeros, without this row. LiteRT fails, or worse, for empty tensors.
+
+        Raises InvalidRequest: the inputs are empty in another way, or a call would change the model's state.
+        """
+        shapes = {name: (1, *array.shape[1:]) for name, array in inputs.items()}
+        has_no_rows = function.signature.all_rows and not any(map(len, inputs.values()))
+        if not has_no_rows or self._functions.is_stateful or not all(map(prod, shapes.values())):
+            raise InvalidRequest("LiteRT takes no inputs without elements")
+        return {name: array[:0] for name, array in self._run(function, _zeros(function.signature, shapes)).items()}
 
 
 class _Rows:
@@ -112,28 +130,16 @@ def _check_arrays(signature: ModelSignature, inputs: Mapping[str, Array]) -> Non
             raise InvalidRequest(f"input {name!r} has shape {list(array.shape)}; expected {spec}")
 
 
-def _empty_answer(signature: ModelSignature, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The answer to no rows, without a call: LiteRT fails, or worse, for tensors without elements.
-
-    Raises InvalidRequest: they are empty in another way, or the shapes of the outputs are not fixed.
-    """
-    shapes = {name: spec.shape for name, spec in signature.outputs.items()}
-    if not (signature.all_rows and all(not len(array) for array in inputs.values())):
-        raise InvalidRequest("LiteRT takes no inputs without elements")
-    if any(shape is None or None in shape[1:] for shape in shapes.values()):
-        raise InvalidRequest("the shape of an answer to no rows is not known: send at least one")
-    return {
-        name: np.zeros((0, *[size or 0 for size in (shape or ())[1:]]), signature.outputs[name].dtype)
-        for name, shape in shapes.items()
-    }
-
-
 def zeros_of(signature: ModelSignature, rows: int) -> dict[str, Array]:
     """Zeros for a call: `rows` rows where their number is free, 1 for each other free dimension."""
-    made: dict[str, Array] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, spec in signature.inputs.items():
-        shape = [1 if size is None else size for size in spec.shape or ()]
-        if spec.shape and spec.shape[0] is None:
-            shape[0] = rows
-        made[name] = np.full(shape, b"", spec.dtype) if spec.dtype.hasobject else np.zeros(shape, spec.dtype)
-    return made
+        first = [rows if has_rows(spec.shape) else size or 0 for size in (spec.shape or ())[:1]]
+        shapes[name] = (*first, *[1 if size is None else size for size in (spec.shape or ())[1:]])
+    return _zeros(signature, shapes)
+
+
+def _zeros(signature: ModelSignature, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Zeros, or empty strings, of these shapes."""
+    kinds = {name: signature.inputs[name].dtype for name in shapes}
+    return {name: np.full(shape, b"" if kinds[name].hasobject else 0, kinds[name]) for name, shape in shapes.items()}

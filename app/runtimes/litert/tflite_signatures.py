@@ -149,7 +149,7 @@ def _function(graph: TFLiteGraph, found: TFLiteSignature, facts: _Facts) -> TFLi
     signature = ModelSignature(
         found.key or DEFAULT_SIGNATURE,
         {name: _spec(name, graph.tensors[tensor], free_rows=by_row) for name, tensor in inputs.items()},
-        {name: _spec(name, graph.tensors[tensor], free_rows=by_row, output=True) for name, tensor in outputs.items()},
+        {name: _spec(name, graph.tensors[tensor], free_rows=by_row) for name, tensor in outputs.items()},
         writes=facts.writes,
         draws=facts.draws,
         loops=facts.loops,
@@ -172,12 +172,11 @@ def _rows_alone(inputs: Iterable[str], outputs: Iterable[str]) -> GraphRows:
     return GraphRows(dict.fromkeys(outputs, OutputRows("proven")), frozenset(inputs))
 
 
-def _spec(name: str, tensor: TFLiteTensor, *, free_rows: bool, output: bool = False) -> TensorSpec:
+def _spec(name: str, tensor: TFLiteTensor, *, free_rows: bool) -> TensorSpec:
     dtype = _DTYPES.get(tensor.dtype)
     if dtype is None:
-        raise TFLiteFileError(f"{'output' if output else 'input'} {name!r} has a type without arrays: {tensor.dtype}")
-    shape = tensor.shape
-    if shape is None:  # LiteRT needs the rank of an input
-        return TensorSpec(name, dtype, None if output else (), tensor.name)
-    dimensions = tuple(None if size < 0 else size for size in shape)
+        raise TFLiteFileError(f"{name!r} has the type {tensor.dtype} of TFLite's schema, which requests cannot carry")
+    if tensor.shape is None:
+        return TensorSpec(name, dtype, None, tensor.name)
+    dimensions = tuple(None if size < 0 else size for size in tensor.shape)
     return TensorSpec(name, dtype, (None, *dimensions[1:]) if free_rows else dimensions, tensor.name)
