@@ -91,6 +91,7 @@ def export(source: Source, version: Path) -> None:
     module.kept = list(source.kept)
     changed = _numbered({name: None for each in source.endpoints for name in each.inputs})
     signatures = {each.name: _traced(each, changed) for each in source.endpoints}
+    module.functions = list(signatures.values())  # a reader finds ragged and sparse arguments there
     tf.saved_model.save(module, str(version), signatures=signatures)
     if any(number != name for number, name in changed.items()):
         _write_names(version / "saved_model.pb", changed)

@@ -35,7 +35,7 @@ from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.server.engine import runtime_options
 
 #: Seconds of made-up calls for each signature, once some were accepted. Chosen.
-_SECONDS = 20.0
+_SECONDS = 8.0
 
 #: Calls that are accepted are enough at so many. Chosen.
 _ENOUGH = 24

@@ -8,18 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from app.core.inference import Array
-from app.importing.formats.keras_parts.free_sizes import Freed, free_sizes
+from app.importing.formats.keras_parts.free_sizes import Freed, free_sizes, stateful_layers
 from app.importing.formats.keras_parts.libraries import Library
 from app.importing.formats.keras_parts.signature import KerasSignature
 from app.importing.source import Endpoint, Source, Tensors
 
-TrackableResource = tf.saved_model.experimental.TrackableResource
+_Resource = tf.saved_model.experimental.TrackableResource
 
 
 def source_of(model: Any, library: Library, written_by: str) -> Source:
@@ -30,10 +29,7 @@ def source_of(model: Any, library: Library, written_by: str) -> Source:
     def call(tensors: Tensors) -> Tensors:
         return signature.outputs_by_name(freed.model(signature.arguments(tensors), training=False))
 
-    def run(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-        return freed.run(arrays)
-
-    endpoint = Endpoint(inputs=freed.specs, call=call, run=run, usual=dict(_usual(signature, freed)))
+    endpoint = Endpoint(inputs=freed.specs, call=call, run=freed.run, usual=dict(_usual(signature, freed)))
     return Source(
         format=f"{written_by}, read by {library.name}",
         endpoints=[endpoint],
@@ -52,10 +48,14 @@ def _usual(signature: KerasSignature, freed: Freed) -> Iterator[tuple[str, Seque
 def resources_of(model: Any) -> Iterator[Any]:
     """The variables and tables of a model, without Keras' own objects around them."""
     seen: set[int] = set()
-    for found in tf.train.TrackableView(model).descendants():
-        resource = getattr(found, "value", None) if not isinstance(found, tf.Variable) else found
-        if not isinstance(resource, tf.Variable):
-            resource = found
-        if isinstance(resource, tf.Variable | TrackableResource) and id(resource) not in seen:
+    for found in (*tf.train.TrackableView(model).descendants(), *_states(model)):
+        resource = found if isinstance(found, tf.Variable | _Resource) else getattr(found, "value", None)
+        if isinstance(resource, tf.Variable | _Resource) and id(resource) not in seen:
             seen.add(id(resource))
             yield resource
+
+
+def _states(model: Any) -> Iterator[Any]:
+    """The states that recurrent layers of Keras 2 keep between calls, which are not tracked."""
+    for layer in stateful_layers(model):
+        yield from tf.nest.flatten(getattr(layer, "states", None) or [])

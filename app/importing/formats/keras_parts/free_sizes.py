@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import Array
-from app.importing.formats.keras_parts.libraries import Library
+from app.importing.formats.keras_parts.libraries import Library, short_error
 from app.importing.formats.keras_parts.signature import KerasInput, KerasSignature
 
 #: Seconds after which no further sizes are tried. Chosen: an import is to end within 30 s.
@@ -39,7 +39,10 @@ _SEED = 33
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """The model to export. run: the source itself, whatever the sizes. notes: what is free or stays, for people."""
+    """The model to export.
+
+    run: the source itself, whatever the sizes. notes: what is free or stays, for people.
+    """
 
     model: Any
     inputs: Sequence[KerasInput]
@@ -54,18 +57,20 @@ class Freed:
 def free_sizes(model: Any, library: Library, signature: KerasSignature) -> Freed:
     """The model with as many free sizes as its layers allow."""
     trials = _Trials(model, library, signature)
-    if _keeps_state(model):
-        return Freed(model, signature.inputs, trials.source, ["it keeps a state between calls: its sizes stay"])
+    if stateful_layers(model):
+        note = "it keeps a state between calls: its sizes stay"
+        return Freed(model, signature.inputs, trials.source, [note])
     rows = trials.rows()
     if rows is None:
         return Freed(model, signature.inputs, trials.source, ["its number of rows is fixed by its layers"])
     return trials.sizes(rows) or rows
 
 
-def _keeps_state(model: Any) -> bool:
+def stateful_layers(model: Any) -> list[Any]:
+    """The recurrent layers that keep a state between calls, those of inner models included."""
     flat = getattr(model, "_flatten_layers", None)
     layers = flat() if flat else model.layers
-    return any(getattr(layer, "stateful", False) is True and hasattr(layer, "cell") for layer in layers)
+    return [layer for layer in layers if getattr(layer, "stateful", False) is True and hasattr(layer, "cell")]
 
 
 class _Trials:
@@ -87,7 +92,10 @@ class _Trials:
         return self._in_parts(arrays, self._fixed_rows)
 
     def _answers(self, model: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return self._signature.arrays_by_name(model(self._signature.arguments_of(arrays), training=False))
+        try:
+            return self._signature.arrays_by_name(model(self._signature.arguments_of(arrays), training=False))
+        except (ValueError, TypeError, tf.errors.OpError) as error:
+            raise ValueError(short_error(error)) from error
 
     def _in_parts(self, arrays: Mapping[str, Array], size: int) -> dict[str, Array]:
         """Calls of `size` rows; the last is filled up with its last row."""
@@ -131,7 +139,8 @@ class _Trials:
             try:
                 model = self._called_again(inputs)
                 if self._allows(model, rows, inputs, axes):
-                    return Freed(model, inputs, self._source_of_any_size(model, rows), [*rows.notes, _note(rows, axes)])
+                    notes = [*rows.notes, _note(rows, axes)]
+                    return Freed(model, inputs, self._source_of_any_size(model, rows), notes)
             except Exception:  # noqa: S112 - whatever a layer raises: it does not allow it
                 continue
         return None
@@ -147,8 +156,7 @@ class _Trials:
             )
             if sum(array.size for array in other.values()) > _MOST_NUMBERS:
                 return False
-            if not _alike(self._call(function, other), self._answers(model, other)):
-                return False
+            self._call(function, other)  # raises where the layers do not allow the size
         return True
 
     def _source_of_any_size(self, model: Any, rows: Freed) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:

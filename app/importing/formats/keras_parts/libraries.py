@@ -26,6 +26,10 @@ EXTRA = "pip install 'ferry-serving[import]'"
 #: Characters of an error of Keras that are told.
 _MOST_CHARACTERS = 300
 
+#: What Keras writes around the reason, and how it colours that.
+_AROUND = re.compile(r"Exception encountered when calling .*?\n\s*", re.DOTALL)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
 #: What begins the long part of an error of Keras: configurations, advice on decorators.
 _LONG_PARTS = re.compile(
     r"\n|\s*(Full object config|config=|Full config|Make sure custom classes|Exception encountered)"
@@ -99,8 +103,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def short_error(error: BaseException) -> str:
-    """The part of an error of Keras that a person reads: one line without configurations."""
-    text = str(error).strip() or type(error).__name__
-    line = " ".join(_LONG_PARTS.split(text, maxsplit=1)[0].split()).rstrip(" :")
-    line = line or type(error).__name__
+    """The part of an error of Keras that a person reads: one line without colours, configurations and calls."""
+    text = _AROUND.sub("", _COLOURS.sub("", str(error))).strip()
+    line = " ".join(_LONG_PARTS.split(text, maxsplit=1)[0].split()).rstrip(" :") or type(error).__name__
     return line if len(line) <= _MOST_CHARACTERS else line[: _MOST_CHARACTERS - 1] + "…"

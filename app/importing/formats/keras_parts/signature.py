@@ -107,7 +107,7 @@ def _array(tensor: Any) -> Array:
 def _inputs(model: Any, library: Library) -> tuple[Any, list[KerasInput]]:
     if not getattr(model, "inputs", None):
         return _inputs_of_subclass(model)
-    structure = model.input
+    structure = _symbolic(model, "input")
     leaves = list(_leaves(structure))
     layer_names = model.input_names if library.is_tf_keras else [tensor.name for _, tensor in leaves]
     if len(layer_names) != len(leaves):
@@ -155,13 +155,30 @@ def _outputs(model: Any) -> Sequence[str]:
     """The names of the outputs, in the order of `_leaves`; empty where the model does not tell before it is called."""
     if not getattr(model, "outputs", None):
         return ()
-    leaves = list(_leaves(model.output))
+    leaves = list(_leaves(_symbolic(model, "output")))
     layers = getattr(model, "output_names", None) or [model.layers[-1].name]
     names = [str(name) for name in layers]
     if len(names) != len(leaves):
         names = [""] * len(leaves)
     order = {id(tensor): name for tensor, name in zip(model.outputs, names, strict=False)}
     return _names([(place, order.get(id(tensor), name)) for (place, tensor), name in zip(leaves, names, strict=True)])
+
+
+def _symbolic(model: Any, which: str) -> Any:
+    """The structure of a model's symbolic inputs or outputs. A Sequential of Keras 3 has one, and no structure."""
+    listed = getattr(model, f"{which}s")
+    return (
+        listed[0]
+        if isinstance(listed, list) and len(listed) == 1 and not _structured(model, which)
+        else getattr(model, which)
+    )
+
+
+def _structured(model: Any, which: str) -> bool:
+    try:
+        return isinstance(getattr(model, which), list | tuple | Mapping)
+    except AttributeError:
+        return False
 
 
 def _leaves(structure: Any, place: _Place = ()) -> Iterator[tuple[_Place, Any]]:
