@@ -12,6 +12,8 @@ LOCKS = [
     "serve",
     "tracing",
     "jwt",
+    "forests",
+    "tensorflow-2.19",
     "audit",
     "dev",
     "client",
@@ -58,7 +60,7 @@ def test_requirements_are_those_of_the_project(name: str) -> None:
     assert asked - BUILD == _names(PROJECT["dependencies"])
 
 
-@pytest.mark.parametrize("extra", ["tracing", "jwt"])
+@pytest.mark.parametrize("extra", ["tracing", "jwt", "forests"])
 def test_the_requirements_of_an_extra_are_its_own_and_go_with_what_serves(extra: str) -> None:
     asked = _names((FOLDER / f"{extra}.in").read_text().splitlines())
     assert asked == _names(PROJECT["optional-dependencies"][extra])

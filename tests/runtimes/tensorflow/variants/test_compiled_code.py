@@ -34,7 +34,8 @@ def test_what_one_process_compiled_another_one_reads(tmp_path: Path) -> None:
     for _ in range(2):
         done = run_program("-c", PROGRAM, str(tmp_path), environment=environment)
         assert done.stdout == "0.0\n", done.stderr
-        assert "Error parsing" not in done.stderr
+        if not tf.__version__.startswith("2.19."):  # it tries to read each file as text first, and says so
+            assert "Error parsing" not in done.stderr
         (file,) = (tmp_path / "xla").rglob("*.pb")
         assert file.parent.stat().st_mode & 0o777 == 0o700
         seen.append(file.stat().st_mtime_ns)
