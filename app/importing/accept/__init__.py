@@ -6,8 +6,11 @@ model's own vectorisation. All of it runs in the child process of an import; onl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.importing.accept.front import behind, default_endpoint
 from app.importing.accept.jpeg import image_front
+from app.importing.accept.text import takes_text, text_front
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.source import Source
 
@@ -21,4 +24,10 @@ def accepting(source: Source, order: ImportOrder) -> Source:
     endpoint = default_endpoint(source)
     if order.accept == "jpeg":
         return behind(image_front(endpoint, order.pixels), source, endpoint)
-    raise CannotImport(f"--accept {order.accept}: expected jpeg or text")
+    if order.accept != "text":
+        raise CannotImport(f"--accept {order.accept}: expected jpeg or text")
+    if order.pixels:
+        raise CannotImport(f"--pixels {order.pixels} needs --accept jpeg")
+    if strings := takes_text(endpoint):
+        return replace(source, notes=[*source.notes, f"input {strings[0]!r} takes text already"])
+    return behind(text_front(source, endpoint), source, endpoint)
