@@ -1,5 +1,7 @@
 # Ferry in a container, CPU by default:   docker build -t ferry .
 # on NVIDIA GPUs:                         docker build -t ferry:gpu --build-arg FLAVOUR=gpu .
+# with TF Text, or decision forests:      FLAVOUR=text, FLAVOUR=forests
+# with the oldest TensorFlow, and forests: FLAVOUR=tensorflow-2.19
 
 # For builds that give the same tomorrow, name these by digest: python@sha256:...
 ARG BUILD_BASE=python:3.11
@@ -7,7 +9,7 @@ ARG BASE=python:3.11-slim
 
 # The image that is not slim has a C compiler, for the C sources in app/, and strip.
 FROM ${BUILD_BASE} AS build
-# A lock file of requirements/: serve (CPU) or gpu (CUDA from Python wheels, no CUDA base image).
+# A lock file of requirements/, one of your own, too: it names TensorFlow's version and what else is installed.
 ARG FLAVOUR=serve
 WORKDIR /src
 RUN python -m venv /venv
@@ -26,7 +28,8 @@ COPY app app
 # In a separate root, so that a change of Ferry does not change the large layer of its dependencies.
 RUN /venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --root /ferry .
 # Keras (which TensorFlow imports if it is there) and what only Keras needs, what only Python code that makes operations
-# needs, and what built Ferry. SavedModels are graphs: they run without. tests/deploy/image/check_models.py tries it.
+# needs, and what built Ferry. SavedModels are graphs: they run without, also with libraries of operations, of which only
+# the shared libraries are loaded. tests/deploy/image/check_models.py tries it.
 RUN /venv/bin/pip uninstall --yes keras h5py namex optree libclang \
       hatchling editables pathspec pluggy tomlkit trove-classifiers wheel setuptools pip
 # The list of what is left, checked against the schema of CycloneDX.
