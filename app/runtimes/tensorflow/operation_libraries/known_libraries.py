@@ -84,7 +84,7 @@ LIBRARIES: tuple[Library, ...] = (
         extra="text",
     ),
     # Loading reads a forest at a path: forbidden_operations.py demands that it is one of the model.
-    Library("ydf-tf", "ydf_tf", ("inference.so",), "", _SIMPLE_ML, harmless=None),
+    Library("ydf-tf", "ydf_tf", ("inference.so",), "", _SIMPLE_ML, harmless=None, extra="forests"),
     Library(
         "tensorflow-decision-forests",
         "tensorflow_decision_forests",
