@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +18,7 @@ from app.config.sources import SettingsError, load_settings
 
 if TYPE_CHECKING:
     from app.importing.order import ImportOrder
+    from app.importing.result import ImportResult
 
 
 def import_model(  # noqa: PLR0917 - typer makes options of them
@@ -69,9 +72,9 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
     from app.repository.disk.importable import format_of  # noqa: PLC0415 - `ferry --help` needs none of it
 
     with one_line_failures(CannotImport):
-        models = load_settings({}).models
+        settings = load_settings({})
         kind = kind_or_refusal(source, format_of(source))
-        place = destination_of(source, destination, models)
+        place = destination_of(source, destination, settings.models)
         order = ImportOrder(
             str(source.absolute()),
             str(place.absolute()),
@@ -86,12 +89,17 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
             limit_s,
             int(memory_gib * 2**30),
         )
-        line = run_import(order, kind, str(place))
+        result, line = run_import(order, kind, str(place))
     typer.echo(line)
+    from app.server.first_lines import command_for  # noqa: PLC0415 - numpy
+
+    url = f"http://localhost:{settings.rest_port}"
+    command = command_for(place.parent.name, json.loads(result.example) if result.example else None, url)
+    typer.echo(f"ferry serve --models {quote(str(place.parent.parent))}, then: {command}")
 
 
-def run_import(order: ImportOrder, kind: str, shown: str) -> str:
-    """Imports a source, and returns the line that tells of it. Notes go to standard error. Raises CannotImport.
+def run_import(order: ImportOrder, kind: str, shown: str) -> tuple[ImportResult, str]:
+    """Imports a source: the result, and the line that tells of it. Notes go to standard error. Raises CannotImport.
 
     Args:
         shown: the import's place, for people.
@@ -103,7 +111,7 @@ def run_import(order: ImportOrder, kind: str, shown: str) -> str:
         result = import_in_child(order, kind, report)
     for note in result.notes:
         typer.echo(f"note: {note}", err=True)
-    return result.line(shown, time.monotonic() - begun)
+    return result, result.line(shown, time.monotonic() - begun)
 
 
 def _renames(given: list[str] | tuple[()]) -> dict[str, str]:

@@ -84,7 +84,8 @@ def _imported(path: Path) -> Iterator[Path]:
     def make(version: Path) -> None:
         order = ImportOrder(str(path), str(version))
         try:
-            typer.echo(run_import(order, kind, version.parent.name), err=True)
+            _, line = run_import(order, kind, version.parent.name)
+            typer.echo(line, err=True)
         except CannotImport as error:
             raise CannotImport(f"{error}; 'ferry import {path}' has options") from None
 

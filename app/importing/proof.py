@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,13 @@ from app.config.sources import load_settings
 from app.core.agreement import moved_inputs
 from app.core.errors import ServingError
 from app.core.inference import DEFAULT_SIGNATURE, Array, ModelSignature
-from app.core.values.sample_inputs import SEED
+from app.core.values.sample_inputs import SEED, zero_inputs
 from app.importing.differences import compare, same_structure
+from app.importing.example import document_of, zeros_like
 from app.importing.made_inputs import made_inputs
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult
 from app.importing.source import Endpoint, Source
-from app.protocols.operations.openapi.model_bodies import example_body
 from app.runtime import LoadedModel, create_runtime, hints_of
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.server.engine import runtime_options
@@ -93,7 +93,7 @@ class Proof:
                 sorted(signatures),
                 sum(each.calls for each in calls),
                 max((each.difference for each in calls), default=0.0),
-                json.dumps(example_body(main)),
+                next((json.dumps(each.example) for each in calls if each.name == main.name and each.example), ""),
                 [*source.notes, *(note for each in calls for note in each.notes)],
             )
             return Proven(result, [call for each in calls for call in each.kept], signatures)
@@ -117,6 +117,7 @@ class _Signature:
     difference: the largest difference of these.
     notes: remarks on the proof.
     kept: calls for the version's golden and warm-up requests.
+    example: a predict document that the model answers; None if none is known.
     """
 
     def __init__(self, endpoint: Endpoint, signature: ModelSignature, model: LoadedModel) -> None:
@@ -125,6 +126,7 @@ class _Signature:
         self.difference = 0.0
         self.notes: list[str] = []
         self.kept: list[Call] = []
+        self.example: Mapping[str, Any] | None = None
         self._endpoint = endpoint
         self._signature = signature
         self._model = model
@@ -146,6 +148,17 @@ class _Signature:
                 f"nothing could be proven of signature {self.name!r}: the source rejects all made-up inputs "
                 f"({self._rejection}); --samples FILE gives inputs that it accepts"
             )
+        self.example = self._example()
+
+    def _example(self) -> Mapping[str, Any] | None:
+        """A predict document that the model answers: of zeros, which are short to write, or of the first call."""
+        if self._signature.ragged or self._signature.sparse or not self.kept:
+            return None
+        first = self.kept[0].inputs
+        for inputs in (zero_inputs(self._signature, 1), zeros_like(first)):
+            if self._call(inputs, keep=False):
+                return document_of(self._signature, inputs)
+        return document_of(self._signature, first)
 
     def _call(self, inputs: Mapping[str, Array], *, keep: bool) -> bool:
         """Calls both. Returns whether the source accepts the inputs. Raises CannotImport: the answers differ."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from json import dumps
 from shlex import quote
+from typing import Any
 from urllib.parse import quote as percent_encoded
 
 from app import __version__
@@ -81,15 +82,37 @@ class FirstLines:
 
 
 def call_of(model: ServedModel, url: str, *, key: bool = False) -> str:
-    """A command that calls the model; if the model has no short example, a command that shows its inputs.
+    """A command that calls the model; if the model has no example, a command that shows its inputs.
 
     `key`: the command sends a key, which the reader has in a variable.
     """
-    curl = """curl -H "x-api-key: $KEY\"""" if key else "curl"
-    path = f"{url}/v1/models/{percent_encoded(model.name)}"
     examples = predict_body(model.name, model.signatures)["examples"]
     first = examples.get(DEFAULT_SIGNATURE) or next(iter(examples.values()), None)
-    body = dumps(first["value"], separators=(",", ":")) if first else ""
-    if not 0 < len(body) <= _MOST_LETTERS:
-        return f"{curl} {quote(f'{path}/metadata')} shows what {model.name} takes"
-    return f"{curl} -d {quote(body)} {quote(f'{path}:predict')}"
+    return command_for(model.name, first["value"] if first else None, url, key=key)
+
+
+def command_for(model: str, document: Any, url: str, *, key: bool = False) -> str:
+    """A command that sends a predict document; one that shows the model's inputs without a document, or a short form.
+
+    A long document whose lists repeat one value is made by Python, in a pipe.
+    """
+    curl = """curl -H "x-api-key: $KEY\"""" if key else "curl"
+    path = f"{url}/v1/models/{percent_encoded(model)}"
+    body = dumps(document, separators=(",", ":")) if document else ""
+    if 0 < len(body) <= _MOST_LETTERS:
+        return f"{curl} -d {quote(body)} {quote(f'{path}:predict')}"
+    program = f"import json; print(json.dumps({_expression(document)}))" if document else ""
+    if 0 < len(program) <= _MOST_LETTERS:
+        return f"python3 -c {quote(program)} | {curl} -d @- {quote(f'{path}:predict')}"
+    return f"{curl} {quote(f'{path}/metadata')} shows what {model} takes"
+
+
+def _expression(value: Any) -> str:
+    """A value of JSON as an expression of Python, in which lists of equal values are products."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{dumps(name)}: {_expression(each)}" for name, each in value.items()) + "}"
+    if not isinstance(value, list):
+        return repr(value)
+    if len(value) > 1 and all(each == value[0] for each in value):
+        return f"[{_expression(value[0])}] * {len(value)}"
+    return f"[{', '.join(map(_expression, value))}]"

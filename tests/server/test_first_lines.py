@@ -27,7 +27,11 @@ def model(*shape: int | None, name: str = "m") -> Any:
     ("asked", "command"),
     [
         (model(None, 2), f"""curl -d '{{"instances":[[0.0,0.0]]}}' {URL}/v1/models/m:predict"""),
-        (model(None, 224, 224, 3), f"curl {URL}/v1/models/m/metadata shows what m takes"),
+        (
+            model(None, 224, 224, 3),
+            """python3 -c 'import json; print(json.dumps({"instances": [[[[0.0] * 3] * 224] * 224]}))' | """
+            f"curl -d @- {URL}/v1/models/m:predict",
+        ),
         (model(None, 1, name="a b"), f"""curl -d '{{"instances":[[0.0]]}}' {URL}/v1/models/a%20b:predict"""),
     ],
 )
