@@ -12,9 +12,10 @@ from app.importing.graphs.graph_file import cleaned, read_graph
 from app.importing.graphs.graph_source import (
     GraphSession,
     Part,
-    check_part,
+    checked_part,
     endpoint_of,
     import_into_graph,
+    new_session,
     specs_of,
     tensor_names,
 )
@@ -34,14 +35,14 @@ def read(path: Path, order: ImportOrder) -> Source:
     graph = cleaned(meta_graph.graph_def)
     producer = meta_graph.meta_info_def.stripped_op_list if meta_graph.meta_info_def.stripped_op_list.op else None
     ends = found_ends(graph, order, producer)
-    part = check_part(graph, ends)
+    part = checked_part(graph, ends)
     if variables := [node.name for node in part.node if node.op in _VARIABLES]:
         raise CannotImport(
             f"{path.name} is no frozen graph: the weights of its {len(variables)} variables, such as {variables[0]!r}, "
             "are in another file; give the folder that has both (a checkpoint or a SavedModel)"
         )
     imported = import_into_graph(part_of(graph, ends.outputs.values()), producer)
-    made = endpoint_of(Part(part, ends, specs_of(imported, ends), producer), GraphSession(imported, ends))
+    made = endpoint_of(Part(part, ends, specs_of(imported, ends), producer), GraphSession(new_session(imported), ends))
     return Source("frozen graph (TensorFlow)", [made.endpoint], notes=made.notes)
 
 
@@ -54,7 +55,7 @@ def found_ends(graph: Any, order: ImportOrder, producer: Any = None) -> Ends:
 
 
 def _results(graph: Any, nodes: Sequence[str], inputs: Sequence[str], producer: Any) -> list[str]:
-    check_part(graph, Ends(named(inputs), named([f"{node}:0" for node in nodes])))
+    checked_part(graph, Ends(named(inputs), named([f"{node}:0" for node in nodes])))
     tensors = tensor_names(import_into_graph(part_of(graph, nodes), producer), nodes)
     if not tensors:
         raise CannotImport(f"its ends {', '.join(nodes)} give no arrays; --outputs NAME,NAME names other tensors")

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +45,14 @@ _NO_RESULTS = _OBSERVERS | names("""
     ScatterAdd ScatterSub ScatterUpdate Stage
 """)
 
-#: Operations of losses.
-_LOSSES = names("CTCLoss CTCLossV2 L2Loss SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits")
+#: Operations of losses, and measures of training.
+_LOSSES = names("""
+    CTCLoss CTCLossV2 EditDistance InTopK InTopKV2 L2Loss SoftmaxCrossEntropyWithLogits
+    SparseSoftmaxCrossEntropyWithLogits
+""")
+
+#: Operations that choose a way of the graph.
+_BRANCHES = names("RefSwitch Switch")
 
 #: Last parts of the names of placeholders for labels.
 _LABELS = frozenset({"label", "labels", "target", "targets", "y_true", "y_", "ground_truth", "truth", "annotations"})
@@ -69,7 +75,14 @@ _SWITCHES: Mapping[str, bool | float] = {
 #: The most outputs that are found without being asked for.
 _MOST_OUTPUTS = 32
 
-_DT_BOOL = 10
+#: Operations whose results say nothing of the values of their operands.
+_SIZES = names("Rank Shape ShapeN Size")
+
+#: Parts of the names of the layers of TensorFlow 1 that take whether they train; True means so in all of them.
+_SWITCHED_LAYERS = ("batch_normalization", "batchnorm", "dropout")
+
+#: Types as a NodeDef numbers them: bool; float32, float64, bfloat16 and float16.
+_DT_BOOL, _FLOATS = 10, frozenset({1, 2, 14, 19})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +138,16 @@ class GraphEnds:
     def output_nodes(self) -> list[str]:
         """The names of the nodes that give results. Raises CannotImport: there is none, or too many to choose from."""
         training = self._training()
-        model = self._after(self._source_nodes(), without=training)
-        ends = [name for name in self._nodes if name in model and self._is_end(name, model)]
+        model = self._after(self._source_nodes(), without=training, stop=_SIZES)
+        ends = [name for name in self._nodes if name in model and self._is_end(name, model, training)]
+        ends = [name for name in ends if self._nodes[name].op != "Exit"] or ends  # counters of loops
         ends = [each for end in ends for each in self._with_chosen_of(end, is_trained=bool(training))]
         known = [name for name in ends if _last(name) in _KNOWN_OUTPUTS]
         if len(ends) > _MOST_OUTPUTS or (training and len(ends) > 1):
-            if not known:
+            numbers = [name for name in ends if self._nodes[name].attr["T"].type in _FLOATS]
+            if not known and len(numbers) != 1:
                 self._ask(ends)
-            ends = known
+            ends = known or numbers
         if not ends:
             self._ask([name for name in self._nodes if not self._readers[name]])
         return list(dict.fromkeys(ends))
@@ -145,20 +160,19 @@ class GraphEnds:
             + (f"; candidates are {shown}" if shown else "; nothing in it depends on a placeholder")
         )
 
-    def _is_end(self, name: str, model: set[str]) -> bool:
-        """Whether a node gives a result that nothing else of the model reads."""
-        if self._nodes[name].op in _NO_RESULTS or self._nodes[name].op in _PLACEHOLDERS | _PIPELINES:
+    def _is_end(self, name: str, model: set[str], training: set[str]) -> bool:
+        """Whether a node gives a result: nothing reads it, or nothing but losses, and measures of training."""
+        if self._nodes[name].op in _NO_RESULTS | _PLACEHOLDERS | _PIPELINES | _BRANCHES:
             return False
         readers = self._readers[name]
         if any(each in model and self._nodes[each].op not in _NO_RESULTS for each in readers):
             return False
-        observers = [each for each in readers if self._nodes[each].op in _OBSERVERS]
-        return not observers or len(observers) < len(readers)
+        return not readers or any(each in training and not _is_gradient(each) for each in readers)
 
     def _with_chosen_of(self, name: str, *, is_trained: bool) -> list[str]:
         """An end; with what it chooses from, if a measure of training made it the end (accuracy)."""
         node = self._nodes[name]
-        if not is_trained or node.op not in {"ArgMax", "TopKV2", "InTopK", "InTopKV2"}:
+        if not is_trained or node.op not in {"ArgMax", "TopKV2"}:
             return [name]
         return [node_of(data_inputs(node)[0]), name]
 
@@ -169,22 +183,22 @@ class GraphEnds:
             for name, node in self._nodes.items()
             if node.op in _LOSSES
             or node.op.startswith(("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply"))
-            or any(part in {"gradients", "gradient_tape", "train_op", "optimizer"} for part in name.split("/")[:-1])
+            or _is_gradient(name)
             or (node.op in _PLACEHOLDERS and {_last(name), name.rpartition("/")[2].lower()} & _LABELS)
         ]
         return self._after(roots)
 
-    def _after(self, roots: Iterable[str], without: Iterable[str] = ()) -> set[str]:
-        """The nodes that depend on these, and these; `without` are no way."""
-        found = set(without)
-        barred = set(found)
-        waiting = [each for each in roots if each not in found]
+    def _after(self, roots: Iterable[str], without: Iterable[str] = (), stop: Collection[str] = ()) -> set[str]:
+        """The nodes that depend on these, and these; not by way of nodes `without`, or of operations `stop`."""
+        barred = set(without)
+        found: set[str] = set()
+        waiting = list(roots)
         while waiting:
             name = waiting.pop()
-            if name not in found:
+            if name not in found and name not in barred and self._nodes[name].op not in stop:
                 found.add(name)
                 waiting += self._readers[name]
-        return found - barred
+        return found
 
     # --- inputs ---
 
@@ -219,18 +233,48 @@ class GraphEnds:
         ]
 
     def _switches(self, needed: set[str], inputs: set[str]) -> dict[str, Array]:
-        return {
-            f"{name}:0": np.asarray(_SWITCHES[_last(name)], tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype)
+        switches = {
+            name: self._value_for_inference(node)
             for name, node in self._nodes.items()
-            if name in needed and f"{name}:0" not in inputs and _is_switch(node)
+            if name in needed and f"{name}:0" not in inputs
         }
+        return {f"{name}:0": value for name, value in switches.items() if value is not None}
+
+    def _value_for_inference(self, node: Any) -> Array | None:
+        """The value of a switch of training; None if the node is no switch."""
+        if not (node.op in _PLACEHOLDERS or node.op == _WITH_DEFAULT) or not _is_scalar(node):
+            return None
+        dtype = node.attr["dtype"].type
+        value = _SWITCHES.get(_last(node.name))
+        if value is None and dtype == _DT_BOOL:
+            value = self._value_without_training(node.name)
+        if value is None or (dtype == _DT_BOOL) is not isinstance(value, bool):
+            return None
+        return np.asarray(value, tf.as_dtype(dtype).as_numpy_dtype)
+
+    def _value_without_training(self, name: str) -> bool | None:
+        """The value of a condition in inference, by what depends on it; None if that says nothing.
+
+        A branch that assigns variables is that of training. Layers that are told whether they train are told by True.
+        """
+        readers = [each for each in self._readers[name] if not _is_gradient(each)]
+        readers = [each for one in readers for each in (self._readers[one] if self._is_copy(one) else [one])]
+        for each in readers:
+            if self._nodes[each].op == "RefSwitch":
+                for reader in self._readers[each]:
+                    if self._nodes[reader].op.startswith("Assign"):
+                        return f"{each}:1" not in self._nodes[reader].input
+        layers = [each for each in readers if not _is_gradient(each)]
+        known = layers and all(any(layer in each.lower() for layer in _SWITCHED_LAYERS) for each in layers)
+        return False if known else None
+
+    def _is_copy(self, name: str) -> bool:
+        operation: str = self._nodes[name].op
+        return operation == "Identity"
 
 
-def _is_switch(node: Any) -> bool:
-    if node.op not in _PLACEHOLDERS and node.op != _WITH_DEFAULT:
-        return False
-    value = _SWITCHES.get(_last(node.name))
-    return value is not None and (node.attr["dtype"].type == _DT_BOOL) is isinstance(value, bool) and _is_scalar(node)
+def _is_gradient(name: str) -> bool:
+    return any(part in {"gradients", "gradient_tape", "train_op", "optimizer"} for part in name.split("/")[:-1])
 
 
 def _is_scalar(node: Any) -> bool:
@@ -240,6 +284,18 @@ def _is_scalar(node: Any) -> bool:
 def _last(name: str) -> str:
     """The last part of a node's name, in small letters and without the number that makes it unique."""
     return name.rpartition("/")[2].lower().rstrip("0123456789").rstrip("_") or name.lower()
+
+
+def ends_of_signature(definition: Any) -> Ends:
+    """The ends that a SignatureDef names. Raises CannotImport: one is no plain tensor."""
+    for kind in (definition.inputs, definition.outputs):
+        for name, info in kind.items():
+            if info.WhichOneof("encoding") != "name":
+                raise CannotImport(f"{name!r} in its signature is no dense tensor")
+    return Ends(
+        {name: full_name(info.name) for name, info in sorted(definition.inputs.items())},
+        {name: full_name(info.name) for name, info in sorted(definition.outputs.items())},
+    )
 
 
 def named(tensors: Iterable[str]) -> dict[str, str]:

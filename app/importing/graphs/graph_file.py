@@ -102,14 +102,14 @@ def check_bounds(graph: Any, name: str) -> None:
     count = sum(map(len, bodies_of(graph)))
     if count > MOST_NODES:
         raise CannotImport(f"{name} has {count:,} nodes; expected at most {MOST_NODES:,}")
-    declared = 0
+    declared, held = 0, graph.ByteSize()
     for node in _constants(graph):
         tensor = node.attr["value"].tensor
         declared += _declared_bytes(tensor)
-        if declared > _MOST_DECLARED_BYTES + graph.ByteSize():
+        if declared > _MOST_DECLARED_BYTES + held:
             raise CannotImport(
                 f"{name}: its constants up to {node.name[:128]!r} declare {declared:,} bytes; the file holds only "
-                f"{graph.ByteSize():,}"
+                f"{held:,}"
             )
 
 

@@ -18,6 +18,7 @@ from app.config.sources import load_settings
 from app.core.agreement import agree
 from app.core.inference import DEFAULT_SIGNATURE, Array
 from app.core.values.sample_inputs import SEED
+from app.importing.graphs.branches import taken_branches
 from app.importing.graphs.dropout import without_dropout
 from app.importing.graphs.ends import Ends
 from app.importing.order import CannotImport
@@ -25,7 +26,7 @@ from app.importing.source import Endpoint, Tensors
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.graph_nodes import data_inputs, node_of
-from app.runtimes.tensorflow.graph_part import part_of
+from app.runtimes.tensorflow.graph_part import full_name, part_of
 from app.runtimes.tensorflow.saved_model.operation_check import ForbiddenOperation, check_operations
 
 tf1 = tf.compat.v1
@@ -49,14 +50,12 @@ Specs = Mapping[str, Any]
 # --- checks ---
 
 
-def check_part(graph: Any, ends: Ends, checked: Any = None) -> Any:
-    """The part of a GraphDef that its outputs need. Raises CannotImport: an operation of it reaches outside.
-
-    Args:
-        checked: a MetaGraphDef that is checked instead of the part, with more that runs.
-    """
+def checked_part(graph: Any, ends: Ends) -> Any:
+    """The part of a GraphDef that its outputs need. Raises CannotImport: an operation of it reaches outside."""
     part = part_of(graph, ends.outputs.values(), ends.fed())
-    meta_graph = checked or tf1.MetaGraphDef(graph_def=part)
+    if ends.fixed:
+        part = part_of(taken_branches(part, ends.fixed), ends.outputs.values(), ends.fed())
+    meta_graph = tf1.MetaGraphDef(graph_def=part)
     infos = meta_graph.signature_def["ferry_import"].outputs
     for name, tensor in ends.outputs.items():
         infos[name].name = tensor
@@ -95,6 +94,34 @@ def rejected(error: Exception) -> CannotImport:
     return CannotImport(f"TensorFlow rejects its graph: {text}")
 
 
+def with_placeholders(part: Any, ends: Ends, imported: Any) -> tuple[Any, Ends]:
+    """A part of a graph whose inputs and switches are placeholders, and its ends.
+
+    Args:
+        imported: the tf.Graph that the part is of.
+    """
+    closed = tf1.GraphDef()
+    closed.CopyFrom(part)
+    taken = {node.name for node in part.node}
+    places: dict[str, str] = {}
+    for tensor in ends.fed():
+        found = imported.get_tensor_by_name(tensor)
+        name, _, number = tensor.partition(":")
+        name = name if number == "0" else f"{name}_{number}"
+        while name in taken:
+            name += "_fed"
+        taken.add(name)
+        node = closed.node.add(name=name, op="Placeholder")
+        node.attr["dtype"].type = found.dtype.as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(found.shape.as_proto())
+        places[tensor] = f"{name}:0"
+    for node in closed.node:
+        node.input[:] = [places.get(full_name(each), each) for each in node.input]
+    inputs = {name: places[tensor] for name, tensor in ends.inputs.items()}
+    outputs = {name: places.get(tensor, tensor) for name, tensor in ends.outputs.items()}
+    return closed, Ends(inputs, outputs, {places[tensor]: value for tensor, value in ends.fixed.items()})
+
+
 def tensor_names(imported: Any, nodes: Sequence[str]) -> list[str]:
     """All results of these nodes of a tf.Graph that have an array form, as tensors."""
     results = [each for name in nodes for each in imported.get_operation_by_name(name).outputs]
@@ -121,29 +148,24 @@ def specs_of(imported: Any, ends: Ends) -> Specs:
 # --- the source ---
 
 
+def new_session(imported: Any) -> Any:
+    """A session of TensorFlow 1 with a tf.Graph, which it runs as it is."""
+    config = tf1.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return tf1.Session(graph=imported, config=config)
+
+
 class GraphSession:
     """The source itself: a session of TensorFlow 1 with the graph as it was.
-
-    Args:
-        restore: sets the variables of the session.
 
     Attributes:
         batch: the fixed number of rows of the graph where callers may send any: rows then go in groups of it.
     """
 
-    def __init__(self, imported: Any, ends: Ends, restore: Callable[[Any], None] | None = None) -> None:
+    def __init__(self, session: Any, ends: Ends) -> None:
         self.batch = 0
         self._ends = ends
-        config = tf1.ConfigProto(allow_soft_placement=True)
-        config.graph_options.rewrite_options.disable_meta_optimizer = True  # the graph as it was
-        self._session = tf1.Session(graph=imported, config=config)
-        if restore is not None:
-            with private_api.quiet():
-                restore(self._session)
-
-    @property
-    def session(self) -> Any:
-        return self._session
+        self._session = session
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs by name, from inputs by name."""
@@ -226,10 +248,12 @@ def _function(part: Part, specs: Specs) -> Callable[[Tensors], Tensors]:
         given = {ends.inputs[name]: place for name, place in zip(specs, places, strict=True)}
         given |= {tensor: tf.constant(value) for tensor, value in ends.fixed.items()}
         outputs = list(ends.outputs.values())
+        read = {full_name(each) for node in part.graph.node for each in node.input}
+        mapped = {tensor: value for tensor, value in given.items() if tensor in read}
         # An output may be an input, which is none of the imported nodes.
         computed = [tensor for tensor in outputs if tensor not in given]
         results = tf.import_graph_def(
-            part.graph, input_map=given, return_elements=computed, name="", producer_op_list=part.producer
+            part.graph, input_map=mapped, return_elements=computed, name="", producer_op_list=part.producer
         )
         known = given | dict(zip(computed, results, strict=True))
         traced.extend((places, [tf.identity(known[tensor]) for tensor in outputs]))
@@ -255,18 +279,16 @@ def _with_free_batch(part: Part) -> Specs:
 
     Where some inputs have any number of rows, the first sizes of others are no number of rows.
     """
-    if any(spec.shape.rank and spec.shape[0] is None for spec in part.specs.values()):
-        return part.specs
-    return {
-        name: tf.TensorSpec(_free(part.graph, spec.shape, part.ends.inputs[name]), spec.dtype, name)
-        for name, spec in part.specs.items()
-    }
-
-
-def _free(graph: Any, shape: Any, tensor: str) -> Any:
-    if shape.rank is None:
-        return _needed_shape(graph, tensor)
-    return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
+    rows = [spec.shape[0] for spec in part.specs.values() if spec.shape.rank]
+    free = {}
+    for name, spec in part.specs.items():
+        shape = spec.shape
+        if shape.rank is None:
+            shape = _needed_shape(part.graph, part.ends.inputs[name])
+        elif shape.rank and None not in rows:
+            shape = tf.TensorShape([None, *shape[1:]])
+        free[name] = tf.TensorSpec(shape, spec.dtype, name)
+    return free
 
 
 def _needed_shape(graph: Any, tensor: str) -> Any:
@@ -275,6 +297,8 @@ def _needed_shape(graph: Any, tensor: str) -> Any:
     copies = {node_of(tensor)}
     for node in graph.node:
         given = [node_of(each) for each in data_inputs(node)]
+        if node.op == "Switch" and given[1] in copies:
+            return tf.TensorShape([])
         if not given or given[0] not in copies:
             continue
         if node.op == "Identity":
