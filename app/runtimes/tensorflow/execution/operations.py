@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 import tensorflow as tf
 
-from app.runtimes.tensorflow.graph_nodes import LOOPS, bodies_of, functions_of, names, with_called
+from app.runtimes.tensorflow.graph_nodes import (
+    LOOPS,
+    bodies_of,
+    data_inputs,
+    functions_of,
+    names,
+    node_of,
+    with_called,
+)
 from app.runtimes.tensorflow.private_api import operation_definition
 
 # TensorFlow calls these stateful because they read state, call functions that may be stateful, or only reject.
@@ -16,7 +24,14 @@ _READ_ONLY = names("""
     Assert Case If LookupTableFindV2 LookupTableSizeV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
     StatefulPartitionedCall VarHandleOp VarIsInitializedOp VariableShape While
     _Arg _Retval
-""")
+""") | names("""
+    SentencepieceDetokenizeOp SentencepieceIdToStringOp SentencepieceStringToIdOp SentencepieceVocabSizeOp
+    WordpieceTokenizeWithOffsets
+""")  # they read a loaded model or a table (TensorFlow Text: sentencepiece_kernels.cc, wordpiece_kernel.cc)
+
+# These read a model, too, and draw random numbers unless they give the best tokens, which their third operand says.
+_TOKENIZERS = names("SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp")
+_NUMBER_OF_BEST = 2
 
 # These draw random numbers, and keep nothing between calls but the state of the generator.
 _DRAWING = names("""
@@ -39,11 +54,10 @@ _KEEP_NOTHING = names("""
     TensorArrayConcatV3 TensorArrayGather TensorArrayGatherV3 TensorArrayPack TensorArrayRead TensorArrayReadV3
     TensorArrayScatter TensorArrayScatterV3 TensorArraySize TensorArraySizeV3 TensorArraySplit TensorArraySplitV3
     TensorArrayUnpack TensorArrayV2 TensorArrayV3 TensorArrayWrite TensorArrayWriteV3 Timestamp Variable VariableV2
-    XlaCallModule XlaLaunch
+    SentencepieceOp XlaCallModule XlaLaunch
 """) | names("""
     SimpleMLInferenceOp SimpleMLInferenceOpWithHandle SimpleMLInferenceLeafIndexOpWithHandle
-    WordpieceTokenizeWithOffsets
-""")  # they read a loaded model (Yggdrasil: ops/inference/kernel.cc) or a table (TensorFlow Text: wordpiece_kernel.cc)
+""")  # they read a loaded model (Yggdrasil: ops/inference/kernel.cc)
 
 #: Variables of a session; all nodes that read or assign them use the same memory.
 REFERENCE_VARIABLES = frozenset({"TemporaryVariable", "Variable", "VariableV2"})
@@ -86,7 +100,8 @@ _KNOWN = _READ_ONLY | ACCEPT_ANY_VALUE | _ACCEPT_ANY_FIRST_VALUE | _ACCEPT_ANY_F
 def operations_with_state(graph: Any) -> list[str]:
     """The types of operations of a graph, called functions included, that may write, draw random numbers or do I/O."""
     functions = functions_of(graph)
-    return sorted([each for each in {node.op for node in _all_nodes(graph)} if _has_state(each, functions)])
+    used = {node.op for node in _all_nodes(graph)} - _TOKENIZERS | _drawing_tokenizers(graph)
+    return sorted([each for each in used if _has_state(each, functions)])
 
 
 def writing_operations(graph: Any) -> list[str]:
@@ -94,12 +109,27 @@ def writing_operations(graph: Any) -> list[str]:
 
     An operation with state counts as writing unless it is known not to.
     """
-    return [each for each in operations_with_state(graph) if each not in _DRAWING | _KEEP_NOTHING]
+    return [each for each in operations_with_state(graph) if each not in _DRAWING | _KEEP_NOTHING | _TOKENIZERS]
 
 
 def drawing_operations(graph: Any) -> list[str]:
     """The types of operations of a graph, called functions included, that draw random numbers."""
-    return sorted({node.op for node in _all_nodes(graph)} & _DRAWING)
+    return sorted({node.op for node in _all_nodes(graph)} & _DRAWING | _drawing_tokenizers(graph))
+
+
+def _drawing_tokenizers(graph: Any) -> set[str]:
+    """The tokenizers of a GraphDef whose number of best ones is not known to be 0 or 1."""
+    found = set()
+    for nodes in bodies_of(graph):
+        if drawing := [node for node in nodes if node.op in _TOKENIZERS]:
+            constants = {node.name: node for node in nodes if node.op == "Const"}
+            found |= {node.op for node in drawing if not _gives_the_best(node, constants)}
+    return found
+
+
+def _gives_the_best(node: Any, constants: Mapping[str, Any]) -> bool:
+    best = constants.get(node_of(data_inputs(node)[_NUMBER_OF_BEST]))
+    return best is not None and tf.make_ndarray(best.attr["value"].tensor).tolist() in (0, 1)
 
 
 def has_loops(graph: Any) -> bool:

@@ -9,6 +9,8 @@ With t(a) for the tensor in a call for a:
 - Places: an index matrix [..., k], such as that of Where: its first column is the place of a row, others are as Rows.
 - Index: for each entry, the number of its distinct value, such as that of Unique: `of` is the space of these.
 - Splits: row splits of a ragged tensor: `entries` is the space of its values.
+- Offsets: the begins or the ends of the rows of a ragged tensor, t(a ++ b) = t(a) ++ (t(b) + the number of entries in
+  a), laid out as Rows; from 0 to the number of entries.
 - Count: depends on the number of rows, or of their entries, in some other way.
 - ListOf: a TensorList or TensorArray whose elements are all alike, or (`by_rows`) one for each row.
 - Sink: the list that a loop over rows fills, one element in each iteration.
@@ -122,6 +124,15 @@ class Splits:
 
 
 @dataclass(frozen=True, slots=True)
+class Offsets:
+    """Places between entries, one for each row, such as row splits without the first one. `entries`: their space."""
+
+    rows: Rows
+    entries: int
+    origins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Count:
     """A number that depends on the number of rows or entries."""
 
@@ -163,7 +174,7 @@ class Taint:
     origins: int = 0
 
 
-Value = Uniform | Rows | Size | Numbers | Places | Index | Splits | Count | ListOf | Sink | MoreRows | Taint
+Value = Uniform | Rows | Size | Numbers | Places | Index | Splits | Offsets | Count | ListOf | Sink | MoreRows | Taint
 
 
 def all_uniform(*values: Value) -> bool:

@@ -101,6 +101,7 @@ class Symbols:
         self._space_levels: dict[int, int] = {ROWS: 0}
         self._numbers: set[int] = set()  # symbols that may be below 0
         self._full: set[int] = set()  # spaces with at least one entry in each row
+        self._one_more: dict[int, Product] = {}  # by space
         self._varying = 0
         #: How many loops are around the present step.
         self.level = 0
@@ -156,6 +157,16 @@ class Symbols:
         self.unique += 1
         self._varying += 1
         return symbol(_VARYING - self._varying)
+
+    def one_more(self, space: int) -> Product:
+        """The number of a space and 1: of the row splits of its entries."""
+        if space not in self._one_more:
+            self._one_more[space] = self.varying()
+        return self._one_more[space]
+
+    def one_less(self, dim: Dim) -> Product | None:
+        """The number of a space, for that and 1; None for other numbers."""
+        return next((symbol(space) for space, more in self._one_more.items() if more == dim), None)
 
     def fill(self, space: int) -> None:
         """Notes that each row has at least one entry of a space."""

@@ -9,6 +9,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Index,
     ListOf,
     Numbers,
+    Offsets,
     Places,
     Rows,
     Sink,
@@ -99,14 +100,16 @@ def outside(value: Value, symbols: Symbols, level: int, new_dim: NewDim) -> Valu
         return item if isinstance(item, Taint) else Sink(value.token, item, value.origins)
     if isinstance(value, Size) and any(map(inner, value.ints)):
         return Taint("unknown", "a loop changes a size", value.origins)
-    if isinstance(value, Numbers | Places | Index | Splits) and any(map(inner, _spaces_in(value))):
+    if isinstance(value, Numbers | Places | Index | Splits | Offsets) and any(map(inner, _spaces_in(value))):
         return Taint("unknown", "a loop changes how many entries there are", value.origins)
     return value
 
 
-def _spaces_in(value: Numbers | Places | Index | Splits) -> list[Dim]:
+def _spaces_in(value: Numbers | Places | Index | Splits | Offsets) -> list[Dim]:
     if isinstance(value, Numbers):
         return [*value.rows.shape, value.rows.outer, value.rows.block, value.limit]
     if isinstance(value, Places | Index):
         return [*value.rows.shape, value.rows.outer, value.rows.block, symbol(value.of)]
+    if isinstance(value, Offsets):
+        return [*value.rows.shape, symbol(value.entries)]
     return [symbol(value.entries), symbol(value.of)]

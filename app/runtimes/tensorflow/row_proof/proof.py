@@ -23,6 +23,7 @@ from app.runtimes.tensorflow.row_proof.bodies import Body, NotReadable, graph_bo
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Shape, Symbols, has_space, symbol
 from app.runtimes.tensorflow.row_proof.makers import maker_of
 from app.runtimes.tensorflow.row_proof.origins import Origins
+from app.runtimes.tensorflow.row_proof.ragged_outputs import ragged_verdicts
 from app.runtimes.tensorflow.row_proof.sparse_inputs import sparse_values
 from app.runtimes.tensorflow.row_proof.walk import Exhausted, Walk, readable
 
@@ -54,6 +55,7 @@ def prove_rows(
     variables: Shapes | None = None,
     vector_keys: bool = True,
     sparse: Mapping[SparseParts, Sequence[Dimension]] = MappingProxyType({}),
+    ragged: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> GraphRows:
     """The verdicts of a GraphDef on the rows of its inputs and outputs.
 
@@ -65,6 +67,7 @@ def prove_rows(
         variables: the shapes of captured variables, by the name of their placeholder.
         vector_keys: whether tables may have vectors for keys.
         sparse: the SparseTensors among the inputs, and the sizes of each beside its rows; see sparse_inputs.py.
+        ragged: the row splits of outputs that are RaggedTensors, outermost first, by the name of the values.
 
     It never raises: a graph that it cannot follow is unknown.
     """
@@ -94,6 +97,7 @@ def prove_rows(
             name: _verdict(value, partial(_maker, walk, body, number))
             for number, (name, value) in enumerate(zip(outputs, found, strict=True))
         }
+        verdicts |= ragged_verdicts(dict(zip(outputs, found, strict=True)), ragged)
     except (Exhausted, NotReadable, RecursionError) as error:
         return _all_unknown(outputs, row_inputs, shared, f"the graph is not followed: {error}")
     except Exception:
@@ -113,13 +117,13 @@ def rows_of_signature(
     shapes = {name: signature.inputs[name].shape for name in inputs}
     if not any(map(has_rows, shapes.values())):
         return None
-    if signature.ragged or signature.ragged_outputs:
-        return _all_unknown(outputs, (), (), "ragged tensors are not followed")
+    if signature.ragged:
+        return _all_unknown(outputs, (), (), "ragged inputs are not followed")
     sparse = {names: signature.sparse_sizes.get(names.indices) for names in signature.sparse}
     known = {names: sizes for names, sizes in sparse.items() if sizes}
     if len(known) < len(sparse):
         return _all_unknown(outputs, (), (), "sparse tensors of one dimension, or of an unknown rank, are not followed")
-    return prove_rows(graph, inputs, outputs, shapes, sparse=known, **facts)
+    return prove_rows(graph, inputs, outputs, shapes, sparse=known, ragged=signature.ragged_outputs, **facts)
 
 
 def _all_unknown(outputs: Iterable[str], row_inputs: Iterable[str], shared: Iterable[str], why: str) -> GraphRows:

@@ -32,7 +32,9 @@ _READERS = names("""
     CheckNumerics CheckNumericsV2 DeepCopy DisableCopyOnRead GuaranteeConst HashTable HashTableV2 IsVariableInitialized
     LookupTableFind LookupTableFindV2 LookupTableSize LookupTableSizeV2 MutableDenseHashTableV2
     MutableHashTableOfTensorsV2 MutableHashTableV2 Placeholder ReadVariableOp ResourceGather ResourceGatherNd
-    SentencepieceOp SimpleMLInferenceLeafIndexOpWithHandle SimpleMLInferenceOp SimpleMLInferenceOpWithHandle
+    SentencepieceDetokenizeOp SentencepieceIdToStringOp SentencepieceOp SentencepieceStringToIdOp
+    SentencepieceVocabSizeOp WordpieceTokenizeWithOffsets
+    SimpleMLInferenceLeafIndexOpWithHandle SimpleMLInferenceOp SimpleMLInferenceOpWithHandle
     SimpleMLLoadModelFromPathWithHandle StatelessRandomGetAlg
     TensorArrayV3 VarHandleOp VarIsInitializedOp Variable VariableShape VariableV2
 """)

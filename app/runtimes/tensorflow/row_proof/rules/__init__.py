@@ -11,6 +11,7 @@ from app.runtimes.tensorflow.row_proof.rules import (  # noqa: F401 - importing 
     linear,
     lists,
     matrices,
+    ragged,
     ranges,
     reducing,
     segments,
@@ -19,4 +20,5 @@ from app.runtimes.tensorflow.row_proof.rules import (  # noqa: F401 - importing 
     sources,
     sparse,
     text,
+    tokens,
 )

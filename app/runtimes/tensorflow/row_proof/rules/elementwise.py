@@ -10,6 +10,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Ints,
     MoreRows,
     Numbers,
+    Offsets,
     Places,
     Rows,
     Size,
@@ -65,7 +66,7 @@ def _no_counts(call: Call, operands: tuple[Value, ...]) -> None:
     for each in operands:
         if isinstance(each, Count | Size | MoreRows) and any(isinstance(other, Rows) for other in operands):
             raise call.mixes("computes with the number of rows, or the place of a row")
-        if isinstance(each, Numbers | Places | Index | Splits):
+        if isinstance(each, Numbers | Places | Index | Splits | Offsets):
             if any(isinstance(other, Rows) for other in operands):
                 raise call.mixes("computes with the places of rows")
             raise call.unknown("it computes with the places of rows")
@@ -122,7 +123,7 @@ def cast(call: Call, value: Value) -> Results:
     """Whole numbers stay known between the integer types that sizes have."""
     whole = {3, 9}  # DT_INT32, DT_INT64
     if (
-        isinstance(value, Size | Numbers | Index | Uniform)
+        isinstance(value, Size | Numbers | Index | Splits | Offsets | Uniform)
         and {call.attributes["SrcT"].type, call.attributes["DstT"].type} <= whole
     ):
         return value
@@ -177,7 +178,16 @@ def add(call: Call, a: Value, b: Value) -> Results:
 
 @rule("Sub Mul Div FloorDiv Maximum Minimum")
 def of_numbers(call: Call, a: Value, b: Value) -> Results:
+    if isinstance(a, Offsets) and isinstance(b, Offsets) and call.node.op == "Sub":
+        return _lengths(call, a, b)
     return _known_numbers(call, a, b) or of_elements(call, a, b)
+
+
+def _lengths(call: Call, ends: Offsets, begins: Offsets) -> Rows:
+    """The lengths of the rows of a ragged tensor."""
+    if (ends.rows, ends.entries) != (begins.rows, begins.entries):
+        raise call.unknown("it computes with the places of rows")
+    return ends.rows
 
 
 def _known_numbers(call: Call, a: Value, b: Value) -> Value | None:
@@ -219,6 +229,8 @@ def _difference(call: Call, x: Dim, y: Dim) -> Dim | None:
         return x - y
     if y == 0:
         return x
+    if y == 1 and (less := call.symbols.one_less(x)):
+        return less
     return 0 if x == y else _uniform_size(call, "-", x, y)
 
 

@@ -6,6 +6,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Count,
     Index,
     Numbers,
+    Offsets,
     Places,
     Rows,
     Size,
@@ -51,7 +52,9 @@ def gather(call: Call, params: Value, indices: Value, axis: Value = Uniform((), 
         return _column(call, params, indices, place)
     if isinstance(indices, Index):
         return _of_distinct(call, params, indices, place)
-    if isinstance(params, Numbers | Splits | Index) or isinstance(indices, Places | Splits):
+    if isinstance(params, Splits) and isinstance(indices, Splits):
+        return _splits_of_splits(call, params, indices, place)
+    if isinstance(params, Numbers | Splits | Index | Offsets) or isinstance(indices, Places | Splits | Offsets):
         raise call.unknown("it takes entries of the places of rows")
 
     # 3. Entries of rows or of what all requests share.
@@ -92,6 +95,13 @@ def _column(call: Call, params: Places, indices: Value, axis: int) -> Value:
     shape = (*params.rows.shape[:-1], *(call.shape(indices)))
     rows = rows_at(shape, params.rows.axis, params.rows)
     return Numbers(rows, symbol(params.of)) if column[0] % columns == 0 else rows
+
+
+def _splits_of_splits(call: Call, inner: Splits, outer: Splits, axis: int) -> Value:
+    """The row splits of a ragged tensor whose two outermost dimensions are merged into one."""
+    if inner.of != outer.entries or axis != 0:
+        raise call.unknown("it takes entries of the row splits of another ragged tensor")
+    return Splits(inner.entries, outer.of)
 
 
 def _some_places(call: Call, params: Places, indices: Numbers, axis: int) -> Value:

@@ -25,6 +25,8 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
         block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
         if block is not None and (isinstance(block, Product) or block > 0):
             return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
+    if isinstance(limit, Size) and call.symbols.one_less(limit.ints[0]):
+        raise call.unknown("it counts row splits")
     if isinstance(limit, Rows):
         raise call.unknown("how far it counts depends on rows")
     raise call.mixes("counts by the number of rows, or the place of a row")

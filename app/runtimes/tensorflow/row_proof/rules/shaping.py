@@ -10,6 +10,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Ints,
     ListOf,
     Numbers,
+    Offsets,
     Places,
     Rows,
     Size,
@@ -58,13 +59,15 @@ def _shape_of(call: Call, value: Value) -> Value:
         return numbers_of((len(found),), found)
     if isinstance(value, Uniform):
         return Uniform()
+    if isinstance(value, Splits):
+        return Size((1,), (call.symbols.one_more(value.of),))
     return _of_hidden(call, value)
 
 
 def full_shape(value: Value) -> Shape | None:
     if isinstance(value, Uniform | Rows | Size):
         return value.shape
-    return value.rows.shape if isinstance(value, Numbers | Places | Index) else None
+    return value.rows.shape if isinstance(value, Numbers | Places | Index | Offsets) else None
 
 
 def is_vector(value: Value) -> bool:
@@ -280,7 +283,7 @@ def _places(call: Call, numbers: Numbers, others: tuple[Value, ...], axis: int, 
 
 def _alike(call: Call, values: tuple[Value, ...]) -> Rows:
     """The rows of each operand, which lie along the same axis in the same way."""
-    if any(isinstance(each, Count | Size | Numbers | Places | Index | Splits | ListOf) for each in values):
+    if any(isinstance(each, Count | Size | Numbers | Places | Index | Splits | Offsets | ListOf) for each in values):
         raise call.unknown("it joins rows with places or numbers of rows")
     rows = [each for each in values if isinstance(each, Rows)]
     if len(rows) < len(values):

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
+    Offsets,
     Places,
     Rows,
     Size,
     Splits,
     Uniform,
     Value,
+    entries_of,
     ints_of,
     numbers_of,
     rows_at,
@@ -105,11 +107,25 @@ def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: V
         return _of_vector(call, value, cuts[0])
     shape = full_shape(value)
     if isinstance(value, Splits):
-        raise call.unknown("it cuts the row splits of a ragged tensor")
+        return _of_splits(call, value, cuts)
     if shape is None or isinstance(value, Size):
         raise call.unknown("what it cuts is not followed")
     each_axis = _for_each_axis(call, cuts, len(shape))
     return _of_places(call, value, each_axis) if isinstance(value, Places) else _cut(call, value, shape, each_axis)
+
+
+def _of_splits(call: Call, value: Splits, cuts: list[Cut]) -> Value:
+    """The first or the last row split, or those where rows begin or end."""
+    cut = cuts[0] if len(cuts) == 1 else Cut("all")
+    if cut.kind == "one" and cut.begin == 0:
+        return Uniform((), (0,))
+    if cut.kind == "one" and cut.begin == -1:
+        return Size((), (symbol(value.entries),))
+    ends = (cut.begin, cut.end) == (1, None)
+    begins = cut.begin in (None, 0) and cut.end == -1
+    if cut.kind == "cut" and cut.stride == 1 and (ends or begins):
+        return Offsets(entries_of(value.of), value.entries)
+    raise call.unknown("it cuts the row splits of a ragged tensor")
 
 
 def _cuts(call: Call, begin: Value, end: Value, strides: Value) -> list[Cut]:
