@@ -28,14 +28,12 @@ def _zeros(array: Array) -> Array:
     return np.full(array.shape, b"", STRING) if array.dtype == STRING else np.zeros_like(array)
 
 
-def _nested(array: Any) -> Any:
-    array = np.asarray(array)
-    if array.dtype != STRING:
-        return array.tolist() if array.dtype.kind in "biuf" else array.astype(np.float32).tolist()
-    if array.ndim:
-        return [_nested(each) for each in array]
-    value = array.item()
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"b64": b64encode(value).decode()}
+def _nested(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"b64": b64encode(value).decode()}
+    if value.dtype == STRING:
+        return [_nested(each) for each in value] if value.ndim else _nested(value.item())
+    return value.tolist() if value.dtype.kind in "biuf" else value.astype(np.float32).tolist()

@@ -109,11 +109,14 @@ def _copy(files: Mapping[str, Path], version: Path) -> None:
 
 
 def _numbered(inputs: Mapping[str, Any]) -> dict[str, str]:
-    """By the name of a parameter, the input's name: the same if all are fit for Python, else numbers."""
+    """By the name of a parameter, the input's name: the same if all are fit for Python, else numbers.
+
+    TensorFlow sorts arguments by their names: numbers keep the order of the names that are written in their place.
+    """
     if all(fullmatch("[A-Za-z][A-Za-z0-9_]*", name) and not iskeyword(name) and name != "self" for name in inputs):
         return {name: name for name in inputs}
     digits = len(str(len(inputs)))
-    return {f"input_{number:0{digits}}": name for number, name in enumerate(inputs)}
+    return {f"input_{number:0{digits}}": name for number, name in enumerate(sorted(inputs))}
 
 
 def _traced(endpoint: Endpoint, names: Mapping[str, str]) -> Any:
