@@ -15,7 +15,7 @@ from typing import Any
 
 Make = Callable[[Path, Path], None]
 
-_WORDS = """the quick brown fox jumps over the lazy dog and many small words make one long sentence""".split()
+_WORDS = """the quick brown fox jumps over the lazy dog and many small words make one long sentence""".split()  # noqa: SIM905 - read as a sentence
 
 
 def settle(model: Any, size: int) -> None:
@@ -153,7 +153,7 @@ def source_file(path: Path) -> Any:
 
 
 def mtcnn(net: int) -> Make:
-    """P-, R- or O-Net of mtcnn 0.1 with the weights that the package ships."""
+    """P-Net (0) or O-Net (2) of mtcnn 0.1 with the weights that the package ships."""
 
     def make(target: Path, package: Path) -> None:
         factory = source_file(package / "mtcnn" / "network" / "factory.py").NetworkFactory()
@@ -609,7 +609,6 @@ MAKERS: dict[str, Make] = {
         "TFGPT2LMHeadModel", "GPT2Config", vocab_size=500, n_embd=64, n_layer=2, n_head=2, n_positions=64
     ),
     "mtcnn_pnet": mtcnn(0),
-    "mtcnn_rnet": mtcnn(1),
     "mtcnn_onet": mtcnn(2),
     "deepcut": deepcut,
     "hed": hed,

@@ -142,7 +142,7 @@ def graph(path: Path, model: Model) -> Source:
     with session.graph.as_default():
         if path.is_dir():
             prefix = str(next(path.glob("*.meta"), path / ".meta")).removesuffix(".meta")
-            v1.train.import_meta_graph(f"{prefix}.meta", clear_devices=True).restore(session, prefix)
+            v1.train.import_meta_graph(_without_shapes(f"{prefix}.meta"), clear_devices=True).restore(session, prefix)
         else:
             graph = v1.GraphDef()
             graph.ParseFromString(path.read_bytes())
@@ -155,6 +155,17 @@ def graph(path: Path, model: Model) -> Source:
         inputs[name] = (_sizes(tensor.shape), tensor.dtype.as_numpy_dtype)
     fetches = {name: f"{name}:0" for name in model.fetches}
     return Source(inputs, lambda rows: session.run(fetches, {**fixed, **{f"{name}:0": rows[name] for name in names}}))
+
+
+def _without_shapes(file: str) -> Any:
+    """The meta graph without the shapes that an old TensorFlow noted, with which a new one does not agree."""
+    import tensorflow as tf
+
+    meta = tf.compat.v1.MetaGraphDef()
+    meta.ParseFromString(Path(file).read_bytes())
+    for node in meta.graph_def.node:
+        node.attr.pop("_output_shapes", None)
+    return meta
 
 
 def tflite(path: Path) -> Source:

@@ -101,15 +101,15 @@ _SHIPPED = (
         values={"input_1": Values((1, 300)), "*": Values((12, 300))},
     ),
     Model("spliceai", "spliceai", HDF5, r".*/spliceai1\.h5", suffix=".h5", values=_sizes(10100, 4)),
-    Model("deeplc", "deeplc", HDF5, r".*1fd8[0-9a-f]*\.hdf5", suffix=".hdf5"),
-    Model("dgaintel", "dgaintel", HDF5, r".*\.h5", suffix=".h5", values=_ids(40)),
+    Model("deeplc", "deeplc", HDF5, r".*1fd8[0-9a-f]*\.hdf5", suffix=".hdf5", says=True),
+    Model("dgaintel", "dgaintel", HDF5, r".*\.h5", suffix=".h5", values=_ids(39)),
     Model("tox_block", "tox-block", HDF5, r".*\.h5", suffix=".h5", values=_ids(2000)),
     Model("asmscan", "asmscan-bilstm", HDF5, r".*bass-model1\.h5", suffix=".h5", values=_ids(20), small=True),
     Model("ethnicolr_census", "ethnicolr", HDF5, r".*census2010_ln_lstm\.h5", suffix=".h5", values=_ids(300)),
     Model("ethnicolr_wiki", "ethnicolr", HDF5, r".*wiki_name_lstm\.h5", suffix=".h5", values=_ids(300)),
     Model("phonet", "phonet", HDF5, r".*phonemes\.hdf5", suffix=".hdf5"),
     Model("phylodeep_cnn", "phylodeep", HDF5, r".*/BD_SMALL_CNN\.h5", suffix=".h5"),
-    Model("phylodeep_ffnn", "phylodeep", HDF5, r".*/BDSS_LARGE_FFNN\.h5", suffix=".h5", small=True),
+    Model("phylodeep_ffnn", "phylodeep", HDF5, r".*/BDSS_LARGE_FFNN\.h5", suffix=".h5"),
     Model("seeker", "seeker", HDF5, r".*/models/model\.h5", suffix=".h5", values=_ids(4)),
     Model("seeker_matrix", "seeker", HDF5, r".*/models/MatModel0\.h5", suffix=".h5"),
     Model(
@@ -146,7 +146,6 @@ _SHIPPED = (
     Model("star_trek", "word-activation-recognition", TFLITE, r".*\.tflite", suffix=".tflite"),
     Model("hand_landmark", "mediapipe", TFLITE, r".*hand_landmark_lite\.tflite", suffix=".tflite"),
     Model("selfie", "mediapipe", TFLITE, r".*/selfie_segmentation\.tflite", suffix=".tflite"),
-    Model("deepac_weights", "deepac", WEIGHTS, r".*sensitive-lstm\.h5", suffix=".h5", says=True),
     Model("acdc_weights", "acdc-nn", WEIGHTS, r".*acdc_nn_seq\.h5", suffix=".h5", says=True, small=True),
 )
 
