@@ -38,7 +38,7 @@ def score(people: dict[str, Any]) -> Any:
 def make_tfdf() -> Any:
     """Gradient-boosted trees of TensorFlow Decision Forests, two classes."""
     import pandas as pd  # noqa: PLC0415 - of that environment
-    import tensorflow_decision_forests as tfdf  # noqa: PLC0415
+    import tensorflow_decision_forests as tfdf  # noqa: PLC0415 - so is this
 
     people = columns(300, seed=0)
     frame = pd.DataFrame({**people, "label": (score(people) > 2.8).astype(int)})
