@@ -31,7 +31,7 @@ def call_error(error: Exception) -> ServingError:
     text = one_line(error)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return OutOfMemory(text)
-    return InvalidRequest(text)
+    return InvalidRequest(f"LiteRT cannot compute this: {text}")
 
 
 def load_failure(path: Path, reason: str) -> InferenceFailed:

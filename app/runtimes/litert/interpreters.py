@@ -26,16 +26,10 @@ from app.runtimes.litert.tflite_signatures import TFLiteFunction
 _EMPTY_STRING: Array = np.zeros((), [("empty", "S0"), ("full", "i1")])["empty"]
 
 
-class LiteRTMissing(ImportError):
-    """LiteRT is not installed."""
-
-
 def make_interpreter(content: bytes, threads: int) -> Any:
-    """A new interpreter. Raises LiteRTMissing, and LiteRT's errors for a file that it cannot execute."""
-    try:
-        from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - only where such a model is loaded
-    except ImportError as error:
-        raise LiteRTMissing(str(error)) from error
+    """A new interpreter. Raises ImportError, and LiteRT's errors for a file that it cannot execute."""
+    from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - only where such a model is loaded
+
     return Interpreter(model_content=content, num_threads=threads)
 
 
@@ -43,7 +37,7 @@ class InterpreterCalls:
     """An interpreter, and its calls. One call at a time.
 
     Args:
-        forgets: variables are reset before each call.
+        forgets: variables are reset after each call.
     """
 
     def __init__(self, interpreter: Any, *, forgets: bool) -> None:
@@ -54,9 +48,9 @@ class InterpreterCalls:
     def call(self, function: TFLiteFunction, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs of one call. Raises LiteRT's errors."""
         sent = {name: _as_litert_takes_it(inputs[name]) for name in function.inputs}
-        if self._forgets:
-            self._interpreter.reset_all_variables()
         found = self._by_signature(function.key, sent) if function.key is not None else self._by_tensor(function, sent)
+        if self._forgets:  # an interpreter without memory yet has nothing to reset, so this comes behind the call
+            self._interpreter.reset_all_variables()
         return {name: np.asarray(found[name]) for name in function.outputs}
 
     def _by_signature(self, key: str, inputs: Mapping[str, Array]) -> Mapping[str, Any]:

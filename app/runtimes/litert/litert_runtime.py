@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -36,7 +37,7 @@ class LiteRTRuntime:
 
     def load(self, path: Path) -> LoadedModel:
         content, functions = _read(path)
-        if find_spec(_PACKAGE) is None:
+        if not _is_installed():
             raise load_failure(path, f"{TFLITE_FILE} needs LiteRT, which is not installed: {_HOW}")
         try:
             ran, fault = try_in_child(content, self._threads)
@@ -61,6 +62,10 @@ def start(options: RuntimeOptions) -> LiteRTRuntime:
 def read_offline(path: Path, *_: Collection[str]) -> Mapping[str, ModelSignature]:
     """The signatures of the model in a folder, without LiteRT. Raises as `Runtime.load`."""
     return _read(path)[1].signatures
+
+
+def _is_installed() -> bool:
+    return sys.modules.get(_PACKAGE) is not None or (_PACKAGE not in sys.modules and find_spec(_PACKAGE) is not None)
 
 
 def _make_calls(content: bytes, threads: int, *, forgets: bool) -> InterpreterCalls:

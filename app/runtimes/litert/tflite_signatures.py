@@ -81,7 +81,7 @@ class TFLiteFunctions:
     """The functions of a file, by the names of their signatures.
 
     is_stateful: calls change variables.
-    forgets: variables are reset before each call.
+    forgets: variables are reset after each call.
     """
 
     by_name: Mapping[str, TFLiteFunction]
