@@ -72,6 +72,15 @@ def test_the_requirements_of_an_extra_are_its_own_and_go_with_what_serves(extra:
         assert {name: serving[name] for name in locked if name in serving}.items() <= locked.items()
 
 
+@pytest.mark.parametrize("name", ["forests", "tensorflow-2.19", "dev"])
+def test_libraries_of_operations_are_those_for_the_tensorflow_beside_them(name: str) -> None:
+    locked = dict(line.split(" ;")[0].split("==") for line in _locked(FOLDER / f"{name}.txt"))
+    tensorflow = ".".join(locked["tensorflow-cpu"].split(".")[:2])
+    libraries = [each for each in ("ydf-tf", "tensorflow-text") if each in locked]
+    assert libraries
+    assert all(locked[each].startswith(f"{tensorflow}.") for each in libraries)
+
+
 def test_the_clients_requirements_are_those_of_its_project() -> None:
     client = tomllib.loads((ROOT / "clients" / "python" / "pyproject.toml").read_text())["project"]
     assert _names((FOLDER / "client.in").read_text().splitlines()) == _names(client["dependencies"])
