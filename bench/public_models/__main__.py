@@ -3,7 +3,7 @@
     --only NAME ...   these models
     --small           the ten small ones that CI tries
     --gather          obtains the sources and their references, and ends
-    --write           writes docs/public-models.md
+    --write           writes docs/public-models.md, of each model its newest result
 
 All that is obtained stays in the benchmark's cache (bench/support/cache.py). The exit code is 1 if a model is wrong or
 could not be had.
@@ -12,8 +12,11 @@ could not be had.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.public_models import obtain, page
@@ -41,13 +44,27 @@ def gather(models: Sequence[Model], python: Callable[[], Path]) -> dict[str, Res
     return missing
 
 
-def try_all(models: Sequence[Model], missing: dict[str, Result]) -> list[Result]:
+def try_all(models: Sequence[Model], missing: dict[str, Result], *, small: bool) -> list[Result]:
+    """One after another, with rates; the small ones two at a time, without."""
+
+    def attempt(model: Model) -> Result:
+        return missing.get(model.name) or try_model(model, obtain.SOURCES, measured=not small)
+
     results = []
-    for model in models:
-        result = missing.get(model.name) or try_model(model, obtain.source_of(model), obtain.SOURCES)
-        results.append(result)
-        print(f"{model.name}: {result.outcome} {result.note}", flush=True)
+    with ThreadPoolExecutor(2 if small else 1) as lanes:
+        for result in lanes.map(attempt, models):
+            results.append(result)
+            print(f"{result.name}: {result.outcome} {result.note}", flush=True)
+            if not small:
+                (obtain.SOURCES / f"{result.name}.result").write_text(json.dumps(asdict(result)))
     return results
+
+
+def _newest_results() -> Iterator[Result]:
+    for name in MODELS:
+        file = obtain.SOURCES / f"{name}.result"
+        if file.is_file():
+            yield Result(**json.loads(file.read_text()))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,11 +81,12 @@ def main(arguments: Sequence[str]) -> int:
     missing = gather(models, (lambda: Path(sys.executable)) if asked.small else obtain.makers_python)
     if asked.gather:
         return bool(missing)
-    results = try_all(models, missing)
-    versions = {model.package: obtain.version(model.package) for model in models}
+    results = try_all(models, missing, small=asked.small)
+    versions = {each: obtain.version(each) for each in page.packages(results)}
     print(f"\n{page.counts(results)}\n\n{page.table(results, versions)}")
     if asked.write:
-        _PAGE.write_text(page.page(results, versions))
+        newest = list(_newest_results())
+        _PAGE.write_text(page.page(newest, {each: obtain.version(each) for each in page.packages(newest)}))
     return any(result.outcome in {"wrong", "missing"} for result in results)
 
 

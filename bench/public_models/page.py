@@ -28,14 +28,17 @@ _LEGEND = """
 """
 
 
+def packages(results: Sequence[Result]) -> set[str]:
+    return {MODELS[result.name].package for result in results if result.outcome != "missing"}
+
+
 def counts(results: Sequence[Result]) -> str:
     """One sentence for all."""
     by = Counter(result.outcome for result in results)
-    packages = {MODELS[result.name].package for result in results if result.outcome != "missing"}
     gone = f"; {by['missing']} could not be had" if by["missing"] else ""
     return (
-        f"{sum(by.values()) - by['missing']} models of {len(packages)} packages: {by['right']} answer rightly without "
-        f"a step, {by['said']} say in one sentence what to do, {by['wrong']} are wrong{gone}."
+        f"{sum(by.values()) - by['missing']} models of {len(packages(results))} packages: {by['right']} answer rightly "
+        f"without a step, {by['said']} say in one sentence what to do, {by['wrong']} are wrong{gone}."
     )
 
 

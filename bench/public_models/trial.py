@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ferry_client import Client, ServingError
 
 from bench.public_models import ask
 from bench.public_models.table import Model
-from bench.support.live_server import is_tuned
+from bench.support.live_server import is_ready, is_tuned
 
 Array = np.ndarray[Any, Any]
 Rows = Mapping[str, Array]
@@ -33,7 +33,7 @@ Rows = Mapping[str, Array]
 CALLERS = 32
 
 #: Seconds from the command until the model is ready, and until nothing makes it faster any more.
-_READY_S, _TUNED_S = 240.0, 60.0
+_READY_S, _TUNED_S = 300.0, 30.0
 
 #: Seconds in which the rate is measured.
 _RATE_S = 3.0
@@ -59,7 +59,7 @@ class Result:
     rate: float = 0.0
     direct_rate: float = 0.0
     direct_rows: int = 1
-    alike: bool = field(default=False)
+    alike: bool = False
 
 
 class Failed(RuntimeError):
@@ -98,16 +98,12 @@ def served(path: Path, log: Path) -> Iterator[int]:
 def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     give_up = time.monotonic() + _READY_S
     while process.poll() is None and time.monotonic() < give_up:
-        with Client(f"http://127.0.0.1:{port}", timeout_s=5.0) as client:
-            try:
-                models = client.models()
-                if models and all(model.ready for model in models):
-                    return
-                reasons = [model.reason for model in models if model.reason]
-            except ServingError:
-                reasons = []
-            if reasons:
-                raise Failed(reasons[0])
+        if is_ready(port):  # each model is loaded, or has failed to load
+            with Client(f"http://127.0.0.1:{port}", timeout_s=10.0) as client:
+                failed = [model.reason for model in client.models() if not model.ready]
+            if failed:
+                raise Failed(failed[0])
+            return
         time.sleep(0.1)
     raise Failed(last_words(log.read_text(errors="replace")) or f"not ready in {_READY_S:.0f} s")
 
@@ -118,14 +114,14 @@ def last_words(log: str) -> str:
     return lines[-1] if lines else ""
 
 
-def try_model(model: Model, source: Path, folder: Path) -> Result:
-    """Serves a source whose reference lies in `folder`, and compares."""
+def try_model(model: Model, folder: Path, *, measured: bool) -> Result:
+    """Serves a source, which lies in `folder` with its reference, and compares; the rate only if it is asked for."""
     begun = time.monotonic()
-    log = folder / f"{model.name}.log"
+    source, log = folder / f"{model.name}{model.suffix}", folder / f"{model.name}.log"
     try:
         with served(source, log) as port:
             result = Result(model.name, "right", ready_s=time.monotonic() - begun)
-            _ask(model, folder, port, result)
+            _ask(model, folder, port, result, measured=measured)
             return result
     except (Failed, ServingError, ask.Differs) as error:
         text = " ".join(str(error).split())
@@ -133,7 +129,7 @@ def try_model(model: Model, source: Path, folder: Path) -> Result:
         return Result(model.name, "said" if said else "wrong", text, ready_s=time.monotonic() - begun)
 
 
-def _ask(model: Model, folder: Path, port: int, result: Result) -> None:
+def _ask(model: Model, folder: Path, port: int, result: Result, *, measured: bool) -> None:
     """Raises ask.Differs, ServingError."""
     inputs, outputs = ask.read_reference(folder / f"{model.name}.npz")
     direct = json.loads((folder / f"{model.name}.json").read_text())
@@ -143,17 +139,21 @@ def _ask(model: Model, folder: Path, port: int, result: Result) -> None:
         (name,) = {each.name for each in client.models()}
         question = ask.Question(client, name, inputs, outputs, whole=model.whole)
         result.alone = max(question.ask(n) for n in range(8))
-        wait_until_tuned(port)
-        with ThreadPoolExecutor(CALLERS) as callers:
-            for _ in range(3):
-                together = callers.map(question.ask, range(question.count))
-                result.together = max(result.together, *together)
-        result.rate = question.rate(f"http://127.0.0.1:{port}", CALLERS, _RATE_S)
-        result.together = max(result.together, *(question.ask(n) for n in range(question.count)))
+        _ask_together(question, result)
+        if measured:
+            _wait_until_tuned(port)
+            result.rate = question.rate(f"http://127.0.0.1:{port}", CALLERS, _RATE_S)
+            _ask_together(question, result)
     _batching(port, name, result)
 
 
-def wait_until_tuned(port: int) -> None:
+def _ask_together(question: ask.Question, result: Result) -> None:
+    with ThreadPoolExecutor(CALLERS) as callers:
+        for _ in range(3):
+            result.together = max(result.together, *callers.map(question.ask, range(question.count)))
+
+
+def _wait_until_tuned(port: int) -> None:
     give_up = time.monotonic() + _TUNED_S
     while time.monotonic() < give_up and not is_tuned(port):
         time.sleep(0.2)
