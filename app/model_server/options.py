@@ -82,11 +82,11 @@ def settings_of(given: Mapping[str, Value]) -> dict[str, Any]:
         "poll_interval_s": max(0, value("file_system_poll_wait_seconds")),
         "intra_op_threads": given.get("tensorflow_intra_op_parallelism", both),
         "inter_op_threads": given.get("tensorflow_inter_op_parallelism", both),
-        "runtime": "litert" if value("prefer_tflite_model") else "tensorflow",
         "warm_up": value("enable_model_warmup"),
         "per_model_batching": value("enable_per_model_batching_parameters"),
         "batching": given.get("enable_batching", True),
         "max_queue_size": 0,  # memory alone limits what waits there, too
+        **({"runtime": "litert"} if value("prefer_tflite_model") else {}),
         **_batching(given),
         **_monitoring(given),
     }
