@@ -13,7 +13,16 @@ import numpy as np
 
 from app.core.agreement import agree
 from app.core.inference import Array
-from app.runtimes.tensorflow.row_proof.abstract_values import Numbers, Places, Rows, Size, Uniform, Value
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Numbers,
+    Offsets,
+    Places,
+    Rows,
+    Size,
+    Splits,
+    Uniform,
+    Value,
+)
 from app.runtimes.tensorflow.row_proof.dimensions import ROWS, Dim
 
 
@@ -68,6 +77,14 @@ def broken_law(value: Value, tensors: Three, calls: Calls, moved: Array | None =
         return _numbers(value, tensors, calls)
     if isinstance(value, Places):
         return _places(value, tensors, calls)
+    return _ragged(value, tensors, calls)
+
+
+def _ragged(value: Value, tensors: Three, calls: Calls) -> str | None:
+    if isinstance(value, Splits) and not (calls.distinct and value.of != ROWS):
+        return _splits(value, tensors, calls)
+    if isinstance(value, Offsets) and not (calls.distinct and value.rows.space != ROWS):
+        return _offsets(value, tensors, calls)
     return None  # of the others nothing follows for rows
 
 
@@ -144,6 +161,25 @@ def _places(value: Places, tensors: Three, calls: Calls) -> str | None:
         column = moved[2][..., 0]
         moved[2][..., 0] = np.where(column >= calls.rows[0], column - calls.rows[0], column)
     return _rows(value.rows, moved, calls) if value.of == ROWS else None
+
+
+def _splits(value: Splits, tensors: Three, calls: Calls) -> str | None:
+    for call, tensor in enumerate(tensors):
+        if value.of == ROWS and len(tensor) != calls.rows[call] + 1:
+            return f"are {len(tensor)} row splits in a call of {calls.rows[call]} rows"
+    a, b, both = tensors
+    return None if _equal(both, np.concatenate([a, b[1:] + a[-1]])) else "are not the row splits of both"
+
+
+def _offsets(value: Offsets, tensors: Three, calls: Calls) -> str | None:
+    """The offsets of b are all moved by the number of a's entries, which is at least the greatest offset of a."""
+    a, b, both = tensors
+    moved = both[len(a) :] - b if len(both) == len(a) + len(b) else None
+    if moved is None or (value.rows.space == ROWS and len(a) != calls.rows[0]):
+        return f"are {len(both)} offsets"
+    if not _equal(both[: len(a)], a) or (len(a) and len(b) and (np.ptp(moved) or moved[0] < a.max())):
+        return "are not the offsets of both"
+    return None
 
 
 def _equal(expected: Array, actual: Array, moved: Array | None = None) -> bool:

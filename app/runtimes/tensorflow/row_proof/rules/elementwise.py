@@ -32,6 +32,7 @@ from app.runtimes.tensorflow.row_proof.dimensions import (
     broadcast_dim,
     divided,
     has_space,
+    is_space,
     spaces,
     times,
 )
@@ -221,7 +222,14 @@ def _sum(call: Call, x: Dim, y: Dim) -> Dim | None:
         return x + y
     if 0 in (x, y):
         return y if x == 0 else x
+    for one, other in ((x, y), (y, x)):
+        if one == 1 and isinstance(other, Product) and other.factor == 1 and _is_one_space(other):
+            return call.symbols.one_more(other.symbols[0])
     return times(x, 2) if x == y else _uniform_size(call, "+", *sorted((x, y), key=str))
+
+
+def _is_one_space(dim: Product) -> bool:
+    return len(dim.symbols) == 1 and is_space(dim.symbols[0])
 
 
 def _difference(call: Call, x: Dim, y: Dim) -> Dim | None:

@@ -156,7 +156,12 @@ def encode(call: Call, values: Value, splits: Value) -> Results:
 
 @rule("StringNGrams")
 def ngrams(call: Call, values: Value, splits: Value) -> Results:
-    """Pieces that follow each other within a row; rows have any number of them."""
+    """Pieces that follow each other within a row; rows have any number of them.
+
+    Of a call without any pieces the kernel gives nothing, also where it would pad an empty row beside others.
+    """
+    if call.number("pad_width"):
+        raise call.unknown("it pads, but not a call of empty rows")
     whole = splits_of(call, splits)
     check_entries(call, values, whole.entries)
     space = call.symbols.new_space()

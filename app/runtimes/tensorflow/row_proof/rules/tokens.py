@@ -2,6 +2,7 @@
 
 Kernels of tensorflow_text/core/kernels: each loops over strings or rows, and keeps nothing from one to the next; a
 vocabulary or a model is an operand, which all requests share. CaseFoldUTF8 and NormalizeUTF8 are in elementwise.py.
+PhraseTokenize has no rule: its model may say that it leaves out phrases by chance.
 """
 
 from __future__ import annotations
@@ -42,12 +43,6 @@ def fast_wordpieces(call: Call, text: Value, model: Value) -> Results:
     return [token, token, splits, token, token]
 
 
-@rule("PhraseTokenize")
-def phrases(call: Call, text: Value, model: Value) -> Results:
-    token, splits = _tokens(call, text, model)
-    return [token, token, splits]
-
-
 @rule("TFText>WhitespaceTokenizeWithOffsetsV2")
 def words(call: Call, text: Value, configuration: Value) -> Results:
     token, splits = _tokens(call, text, configuration)
@@ -84,7 +79,7 @@ def normalize(call: Call, text: Value, model: Value) -> Results:
 # --- tokens of code points ---
 
 
-@rule("UnicodeScriptTokenizeWithOffsets WhitespaceTokenizeWithOffsets")
+@rule("UnicodeScriptTokenizeWithOffsets")
 def of_code_points(call: Call, values: Value, splits: Value) -> Results:
     """The code points of the tokens, their splits, two offsets for each token, and the tokens' splits."""
     whole = splits_of(call, splits)
@@ -103,7 +98,7 @@ def text_of_pieces(call: Call, model: Value, values: Value, splits: Value, *opti
     return _texts(call, values, splits)
 
 
-@rule("TFText>FastWordpieceDetokenize TFText>PhraseDetokenize")
+@rule("TFText>FastWordpieceDetokenize")
 def text_of_words(call: Call, values: Value, splits: Value, model: Value) -> Results:
     call.uniform(model, "model")
     return _texts(call, values, splits)
