@@ -10,10 +10,10 @@ from pkgutil import resolve_name
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from app.core.inference import Array, ModelSignature
-from app.core.model_files import missing_part_by_files, runtime_of
 from app.core.time_budget import TimeBudget
 from app.core.values.value_hints import NO_HINTS, ValueHints
 from app.core.values.value_kinds import Reach
+from app.model_files import missing_part_by_files, runtime_of
 
 #: Called before each call of a model with its number, the number of all calls, and the name of the work.
 ProgressReport = Callable[[int, int, str], None]

@@ -13,8 +13,8 @@ import typer
 from app.config.settings import Settings
 from app.config.sources import load_settings
 from app.core.errors import InvalidRequest, ModelNotFound
-from app.core.model_files import runtime_of
 from app.importing.version_folder import model_name
+from app.model_files import runtime_of
 from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model
 from app.repository.disk.importable import format_of, import_command
 

@@ -16,8 +16,8 @@ from app.config.settings import Settings
 from app.config.sources import SettingsError
 from app.core.errors import InvalidRequest, ServingError
 from app.core.inference import ModelSignature
-from app.core.model_files import MODEL_FILES, SAVED_MODEL_FILE, TFLITE_FILE
 from app.importing.version_folder import model_name
+from app.model_files import MODEL_FILES, SAVED_MODEL_FILE, TFLITE_FILE
 from app.pipelines.plan import Plan
 from app.pipelines.references import ModelReference, PipelineInvalid
 from app.repository.disk.disk_layout import (

@@ -11,11 +11,11 @@ import typer
 
 from app.cli.import_model import run_import
 from app.config.sources import SettingsError
-from app.core.model_files import MODEL_FILES
 from app.importing.import_cache import ImportCache, import_key, link_key
 from app.importing.in_child import kind_or_refusal
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.version_folder import model_name
+from app.model_files import MODEL_FILES
 from app.repository.disk.disk_layout import PIPELINE_FILE, missing_graph, scan_model, version_number
 from app.repository.disk.importable import format_of
 from app.runtimes.tensorflow.saved_model.files import has_signatures

@@ -25,9 +25,9 @@ from typing import NamedTuple
 from app.core.errors import OutOfMemory, ServingError
 from app.core.inference import ModelSignature
 from app.core.machine_memory import available_bytes, data_bytes
-from app.core.model_files import runtime_of
 from app.loading.call_memory import MemoryBudget, measured_call
 from app.loading.values.accepted_rows import accepted_inputs
+from app.model_files import runtime_of
 from app.runtime import LoadedModel, RuntimeOptions, create_runtime
 
 #: Seconds between two polls whether the trial is still wanted. Chosen.

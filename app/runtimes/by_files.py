@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-from app.core.model_files import runtime_of
+from app.model_files import runtime_of
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, create_runtime
 
 

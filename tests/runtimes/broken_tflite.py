@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tests.support.savedmodels import make_image_net
-from tests.support.tflite_models import convert, converted, write
+from tests.support.tflite.tflite_models import convert, converted, write
 
 
 def make_nothing(path: Path) -> None:

@@ -22,7 +22,8 @@ from app.runtime import LoadedModel, PlainModel, Runtime, RuntimeOptions, Varian
 from app.runtimes.tensorflow import private_api, tensorflow_runtime
 from app.runtimes.tensorflow.saved_model.session_model import SessionModel
 from tests.runtimes import broken_savedmodels, broken_tflite
-from tests.support import savedmodels, tflite_models
+from tests.support import savedmodels
+from tests.support.tflite import tflite_models
 from tests.support.waiting import HANG_S
 
 Load = Callable[[savedmodels.Make], LoadedModel]

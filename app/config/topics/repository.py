@@ -12,7 +12,9 @@ from app.config.rules import ModelsFolder
 class RepositorySettings(BaseModel):
     """The folder of models, and readiness."""
 
-    models: ModelsFolder = Field(Path("models"), description="Folder of models: <name>/<version>/saved_model.pb, or model.tflite.")
+    models: ModelsFolder = Field(
+        Path("models"), description="Folder of models: <name>/<version>/saved_model.pb, or model.tflite."
+    )
     default_model: str = Field(
         "", description="Model that POST /predict calls. Not needed if only one model is served."
     )

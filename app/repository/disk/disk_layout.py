@@ -15,7 +15,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import NamedTuple
 
-from app.core.model_files import MODEL_FILES, NO_MODEL
+from app.model_files import MODEL_FILES, NO_MODEL
 from app.repository.disk.importable import how_to_import
 from app.repository.disk.storage_process import at
 from app.repository.model_config import ModelConfig

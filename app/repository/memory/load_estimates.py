@@ -7,7 +7,7 @@ read once, and packed for each interpreter.
 
 from __future__ import annotations
 
-from app.core.model_files import FILES_OF_RUNTIMES
+from app.model_files import FILES_OF_RUNTIMES
 from app.repository.disk.disk_layout import Fingerprint
 
 #: Memory by the size of a file. Measured, see above; other files may be read whole.

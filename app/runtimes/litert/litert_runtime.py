@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.core.errors import FilesUnreadable
 from app.core.inference import ModelSignature, TensorSpec
-from app.core.model_files import TFLITE_FILE
+from app.model_files import TFLITE_FILE
 from app.runtime import LoadedModel, RuntimeOptions
 from app.runtimes.litert.crash_trial import try_in_child
 from app.runtimes.litert.error_mapping import load_failure, why_not_loaded

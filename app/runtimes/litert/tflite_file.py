@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from app.core.model_files import TFLITE_FILE
+from app.model_files import TFLITE_FILE
 from app.runtimes.litert.flatbuffer import Flatbuffer, NotAFlatbuffer, Table
 
 #: The identifier of the format, at offset 4.

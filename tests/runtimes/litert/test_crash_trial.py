@@ -12,7 +12,7 @@ import tensorflow as tf
 from app.runtimes.litert import crash_trial
 from app.runtimes.litert.crash_trial import Tried, try_in_child
 from tests.support import savedmodels
-from tests.support.tflite_models import convert, converted
+from tests.support.tflite.tflite_models import convert, converted
 
 
 def test_a_good_file_answers_in_the_child() -> None:

@@ -18,8 +18,8 @@ from app.core.errors import InferenceFailed, InvalidRequest
 from app.core.inference import Array
 from app.runtime import LoadedModel, Runtime, RuntimeOptions, create_runtime
 from tests.support import savedmodels
-from tests.support.tflite_lstm import STEPS, WIDTH, fused_lstm
-from tests.support.tflite_models import convert, converted, write
+from tests.support.tflite.tflite_lstm import STEPS, WIDTH, fused_lstm
+from tests.support.tflite.tflite_models import convert, converted, write
 
 DEFAULT = "serving_default"
 FLOATS = tf.TensorSpec([None], tf.float32, name="x")

@@ -14,7 +14,7 @@ from app.runtime import missing_part_of, offline_signatures_of
 from app.runtimes.litert.tflite_file import TFLiteFileError, labels_of, missing_part, read_tflite
 from app.runtimes.litert.tflite_signatures import functions_of
 from tests.support import savedmodels
-from tests.support.tflite_models import convert, converted, write
+from tests.support.tflite.tflite_models import convert, converted, write
 
 
 def with_zip(content: bytes, files: dict[str, str]) -> bytes:

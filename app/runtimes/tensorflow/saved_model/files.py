@@ -14,7 +14,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO, NamedTuple
 
-from app.core.model_files import NO_MODEL
+from app.model_files import NO_MODEL
 
 # Protobuf: the wire types, and the numbers of the fields that are read.
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5

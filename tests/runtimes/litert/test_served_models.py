@@ -22,7 +22,7 @@ from tests.runtimes import broken_tflite
 from tests.support import savedmodels
 from tests.support.processes import ServerProcess, free_port, serving
 from tests.support.tensor_protos import encode_tensor
-from tests.support.tflite_models import convert, converted, make_tflite, write
+from tests.support.tflite.tflite_models import convert, converted, make_tflite, write
 
 SCALE = np.float32(3.0)
 

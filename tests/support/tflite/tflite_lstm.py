@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.support.tflite_models import convert
+from tests.support.tflite.tflite_models import convert
 
 #: Steps of a sequence, numbers of a step, and cells.
 STEPS, WIDTH, CELLS = 5, 3, 4
