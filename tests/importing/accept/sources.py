@@ -55,10 +55,10 @@ def _proof() -> Proof:
     return Proof()
 
 
-def imported(source: Source, version: Path, **order: Any) -> tuple[Proven, list[str]]:
+def imported(model: Source, version: Path, **order: Any) -> tuple[Proven, list[str]]:
     """What the child of an import does behind the reader. Returns the proof and all notes."""
-    given = ImportOrder("source", str(version), **order)
-    accepted = accepting(renamed(source, given.rename), given)
+    given = ImportOrder(**{"source": "source", "destination": str(version), **order})
+    accepted = accepting(renamed(model, given.rename), given)
     labels = labels_of(accepted, given)
     version.parent.mkdir(parents=True, exist_ok=True)
     export(accepted, version)
