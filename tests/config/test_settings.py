@@ -170,7 +170,7 @@ def test_model_weights_are_names_and_positive_numbers(monkeypatch: pytest.Monkey
         ({"rest_port": "abc"}, "--rest-port is 'abc', but should be a valid integer"),
         ({"rest_port": 70000}, "--rest-port is 70000, but should be less than or equal to 65535"),
         ({"log_level": "loud"}, "--log-level is 'loud', but should be 'debug', 'info', 'warning' or 'error'"),
-        ({"runtime": "torch"}, "--runtime is 'torch', but should be one of: tensorflow"),
+        ({"runtime": "torch"}, "--runtime is 'torch', but should be one of: tensorflow, litert"),
         ({"batch_sizes": "1;2"}, "--batch-sizes is '1;2', but should be whole numbers such as 1,2,4"),
         (
             {"pad_values": "tokens"},
