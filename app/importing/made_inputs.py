@@ -20,8 +20,9 @@ from app.core.values.value_hints import ValueHints, pool_numbers, sized
 _ROWS = (3, 1, 8)
 
 #: Sizes of free dimensions, in the order of trying: of the first, third, ... and of the second, fourth, ... Chosen:
-#: sizes that differ show dimensions that were mixed up, some models take squares, and some multiples of 32.
-_SIZES = ((16, 24), (33, 49), (64, 96), (64, 64), (8, 12), (224, 224), (5, 7), (1, 1))
+#: sizes that differ show dimensions that were mixed up, some models take squares, and some multiples of 32; models of
+#: sequences may crop thousands.
+_SIZES = ((16, 24), (33, 49), (64, 96), (64, 64), (8, 12), (224, 224), (5, 7), (1, 1), (10500, 12000))
 
 #: The most numbers of an input, and the most sets of hinted values that are tried. Chosen.
 _MOST_NUMBERS, _MOST_POOLS = 1 << 24, 4
