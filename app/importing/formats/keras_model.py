@@ -8,12 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from app.importing.formats.keras_parts.free_sizes import Freed, free_sizes, stateful_layers
+from app.importing.formats.keras_parts.free_sizes import free_sizes, stateful_layers
 from app.importing.formats.keras_parts.libraries import Library
 from app.importing.formats.keras_parts.signature import KerasSignature
 from app.importing.source import Endpoint, Source, Tensors
@@ -29,20 +29,13 @@ def source_of(model: Any, library: Library, written_by: str) -> Source:
     def call(tensors: Tensors) -> Tensors:
         return signature.outputs_by_name(freed.model(signature.arguments(tensors), training=False))
 
-    endpoint = Endpoint(inputs=freed.specs, call=call, run=freed.run, usual=dict(_usual(signature, freed)))
+    endpoint = Endpoint(inputs=freed.specs, call=call, run=freed.run, usual=freed.usual)
     return Source(
         format=f"{written_by}, read by {library.name}",
         endpoints=[endpoint],
         kept=list(resources_of(model)),
         notes=freed.notes,
     )
-
-
-def _usual(signature: KerasSignature, freed: Freed) -> Iterator[tuple[str, Sequence[int | None]]]:
-    """The source's own shapes of inputs with sizes that were freed."""
-    for own, now in zip(signature.inputs, freed.inputs, strict=True):
-        if own.shape is not None and now.shape is not None and own.shape[1:] != now.shape[1:]:
-            yield own.name, (None, *own.shape[1:])
 
 
 def resources_of(model: Any) -> Iterator[Any]:

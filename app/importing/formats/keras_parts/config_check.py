@@ -60,6 +60,9 @@ _PACKAGES = {
 }
 _REGISTERED_AS = {"Addons": "tensorflow_addons"}
 
+#: What a person may do where the file tells the module of a class.
+_TRUST = "; if you trust whoever made it, --trust imports that module where it is installed"
+
 #: What is no class, though it stands where a class stands.
 _PLAIN = names("""
     __keras_tensor__ __tensor__ __numpy__ __bytes__ __ellipsis__ __slice__ __tuple__ __wrapped__ TensorShape
@@ -204,14 +207,14 @@ class ConfigCheck:
         registered = registered if isinstance(registered, str) else name
         if (package := _package(module, registered)) is not None:
             _import_package(package, f"{_named(node)} is a {name}")
-        elif not self._limits.trust:
+        elif module is None or module == "builtins" or not self._limits.trust:
             origin = f"{module}.{name}" if module else name
             raise CannotImport(
-                f"{_named(node)} is a {_short(origin)}, which is no class of Keras, and its code is not in the file; "
-                "--trust imports it where it is installed, if you trust whoever made the file; "
-                "else export the model where its code is (docs/export-from-memory.md)"
+                f"{_named(node)} is a {_short(origin)}, which is no class of Keras, and its code is not in the file"
+                f"{_TRUST if module and module != 'builtins' else ''}; "
+                "where its code is, export the model (docs/export-from-memory.md)"
             )
-        elif module and (found := _found(module, name)) is not None:
+        elif (found := _found(module, name)) is not None:
             self.custom |= {name: found, registered: found}
 
     def _only_trusted(self, what: str) -> None:

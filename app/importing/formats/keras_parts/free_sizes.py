@@ -6,7 +6,8 @@ The layers are called again on inputs with free sizes. Nothing is believed of th
    calls (stateful recurrent layers) keeps its number of rows.
 2. Other sizes: the answers at the source's size must be equal to its own, and twice the size and one and a half times
    the size must run. A layer that is made for one size (a dense layer behind a flattened map, a table of positions)
-   ends there.
+   ends there. Heights and widths become free only where an output keeps them (a mask, a map): a classifier would answer
+   an image of another size than it was made for, and worse than with an error.
 3. What cannot be shown in a few seconds stays as the source has it.
 """
 
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,9 @@ _MOST_NUMBERS = 1 << 24
 #: Largest difference of answers, relative to the largest of them (at least 1), by the bits of their type.
 _TOLERANCE = {2: 1e-2, 4: 1e-5, 8: 1e-9}
 
+#: Sizes that are tried where those of the source are free, until it runs: some models cut thousands of places off.
+_USUAL = (16, 224, 1024, 4096, 16384)
+
 _ROWS = 3
 _SEED = 33
 
@@ -42,12 +48,14 @@ class Freed:
     """The model to export.
 
     run: the source itself, whatever the sizes. notes: what is free or stays, for people.
+    usual: by input, a shape that fits the model, where its sizes are free.
     """
 
     model: Any
     inputs: Sequence[KerasInput]
     run: Callable[[Mapping[str, Array]], Mapping[str, Array]]
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
+    usual: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
     @property
     def specs(self) -> dict[str, Any]:
@@ -63,7 +71,7 @@ def free_sizes(model: Any, library: Library, signature: KerasSignature) -> Freed
     rows = trials.rows()
     if rows is None:
         return Freed(model, signature.inputs, trials.source, ["its number of rows is fixed by its layers"])
-    return trials.sizes(rows) or rows
+    return trials.sizes(rows) or replace(rows, usual=trials.usual(rows))
 
 
 def stateful_layers(model: Any) -> list[Any]:
@@ -140,12 +148,16 @@ class _Trials:
                 model = self._called_again(inputs)
                 if self._allows(model, rows, inputs, axes):
                     notes = [*rows.notes, _note(rows, axes)]
-                    return Freed(model, inputs, self._source_of_any_size(model, rows), notes)
+                    run = self._source_of_any_size(model, rows)
+                    return Freed(model, inputs, run, notes, _shapes_of(rows.inputs, axes))
             except Exception:  # noqa: S112 - whatever a layer raises: it does not allow it
                 continue
         return None
 
     def _allows(self, model: Any, rows: Freed, inputs: Sequence[KerasInput], axes: Sequence[Sequence[int]]) -> bool:
+        is_image = any(len(each.shape or ()) > 3 and free for each, free in zip(inputs, axes, strict=True))
+        if is_image and not any(None in tuple(tensor.shape)[1:] for tensor in model.outputs):
+            return False
         own = _values(rows.inputs, _ROWS, {})
         function = self._function(model, inputs)
         if not _alike(self._call(function, own), rows.run(own)):
@@ -158,6 +170,23 @@ class _Trials:
                 return False
             self._call(function, other)  # raises where the layers do not allow the size
         return True
+
+    def usual(self, rows: Freed) -> Mapping[str, Sequence[int | None]]:
+        """Shapes with which the source runs, where it leaves sizes free and rejects the smallest."""
+        free = [
+            [axis for axis in _inner(each) if each.shape and each.shape[axis : axis + 1] == (None,)]
+            for each in rows.inputs
+        ]
+        for size in _USUAL if any(free) else ():
+            inputs = [
+                _with_sizes(each, dict.fromkeys(axes, size)) for each, axes in zip(rows.inputs, free, strict=True)
+            ]
+            if sum(prod(each.shape[1:]) for each in inputs if each.shape) > _MOST_NUMBERS:
+                break
+            with suppress(Exception):  # whatever a layer raises for a size
+                rows.run(_values(inputs, 1, {}))
+                return {} if size == _USUAL[0] else _shapes_of(inputs, free)
+        return {}
 
     def _source_of_any_size(self, model: Any, rows: Freed) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
         """The source for its own sizes, its layers for others."""
@@ -243,6 +272,11 @@ def _fits(shape: Sequence[int], declared: Sequence[int | None] | None) -> bool:
         len(shape) == len(declared)
         and all(own is None or own == size for size, own in zip(shape, declared, strict=True))
     )
+
+
+def _shapes_of(inputs: Sequence[KerasInput], axes: Sequence[Sequence[int]]) -> dict[str, Sequence[int | None]]:
+    """The shapes of those inputs that have such axes, for any number of rows."""
+    return {each.name: (None, *(each.shape or ())[1:]) for each, free in zip(inputs, axes, strict=True) if free}
 
 
 def _note(rows: Freed, axes: Sequence[Sequence[int]]) -> str:

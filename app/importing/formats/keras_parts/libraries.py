@@ -26,14 +26,12 @@ EXTRA = "pip install 'ferry-serving[import]'"
 #: Characters of an error of Keras that are told.
 _MOST_CHARACTERS = 300
 
-#: What Keras writes around the reason, and how it colours that.
-_AROUND = re.compile(r"Exception encountered when calling .*?\n\s*", re.DOTALL)
+#: What Keras writes before the reason, and how it colours that.
+_AROUND = re.compile(r".*Exception encountered(: | when calling .*?\n\s*)", re.DOTALL)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 #: What begins the long part of an error of Keras: configurations, advice on decorators.
-_LONG_PARTS = re.compile(
-    r"\n|\s*(Full object config|config=|Full config|Make sure custom classes|Exception encountered)"
-)
+_LONG_PARTS = re.compile(r"\n|\s*(Full object config|config=|Full config|Make sure custom classes|Please ensure)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,4 +27,6 @@ def load_checked(
             reason = reason or str(error)
     if version.startswith(("1", "2")) and not has_tf_keras():
         reason += f"; a file of Keras 2 is best read by tf_keras: {EXTRA}"
+    if version.startswith("3") and path.suffix == ".h5":
+        reason += "; HDF5 files lose operations and arguments of Keras 3: save it as model.keras"
     raise CannotImport(reason)

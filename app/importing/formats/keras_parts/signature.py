@@ -109,7 +109,8 @@ def _inputs(model: Any, library: Library) -> tuple[Any, list[KerasInput]]:
         return _inputs_of_subclass(model)
     structure = _symbolic(model, "input")
     leaves = list(_leaves(structure))
-    layer_names = model.input_names if library.is_tf_keras else [tensor.name for _, tensor in leaves]
+    layers = {id(layer.output): layer.name for layer in model.layers if type(layer).__name__ == "InputLayer"}
+    layer_names = model.input_names if library.is_tf_keras else [layers.get(id(leaf), leaf.name) for _, leaf in leaves]
     if len(layer_names) != len(leaves):
         layer_names = [""] * len(leaves)
     names = _names([(place, str(name)) for (place, _), name in zip(leaves, layer_names, strict=True)])
