@@ -215,10 +215,10 @@ def _line(line: bytes) -> tuple[str, str]:
 
 def kind_or_refusal(source: Path, kind: str) -> str:
     """The format of a source. Raises CannotImport: it has none that can be imported."""
-    if kind:
-        return kind
     if not source.exists():
         raise CannotImport(f"there is no file or folder {source}")
+    if kind:
+        return kind
     raise CannotImport(
         f"{source} is nothing that can be imported; expected is a .keras, .h5, .hdf5, .pb, .meta or .tflite file, or a "
         "folder with MLmodel, saved_model.pb, checkpoint or tf_model.h5"
