@@ -18,7 +18,7 @@ from tests.support.processes import ROOT, ServerProcess, serving
 
 PAGE = (ROOT / "docs/first-model.md").read_text()
 PROGRAMS = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-REQUESTS = [*commands("docs/first-model.md", "curl"), commands("README.md", "curl")[0]]
+REQUESTS = commands("docs/first-model.md", "curl")
 (SERVE,) = (each for each in commands("docs/first-model.md", "ferry") if words(each)[0] == "serve")
 
 
@@ -54,7 +54,7 @@ def server(folder: Path) -> Iterator[ServerProcess]:
 
 def test_the_page_has_its_programs_and_requests() -> None:
     assert PROGRAMS.keys() == {"make_model.py", "ask.py", "make_function.py"}
-    assert [each.answer is not None for each in REQUESTS] == [True, True, True, False]
+    assert [each.answer is not None for each in REQUESTS] == [True, True, True]
 
 
 @pytest.mark.parametrize("command", REQUESTS, ids=str)

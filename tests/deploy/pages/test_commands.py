@@ -29,11 +29,13 @@ from tests.support.tensor_protos import encode_tensor
 
 #: How commands begin that are run by other tests, which take them from the page, too.
 ELSEWHERE = {
-    "README.md: curl localhost:8501/v1/models/mine:predict": "tests/live/test_first_model_page.py",
+    "README.md: curl localhost:8501/v1/models/model:predict": "tests/importing/test_import_page.py",
+    "README.md: ferry serve model.keras": "tests/importing/test_import_page.py",
     "docs/first-model.md": "tests/live/test_first_model_page.py",
     "docs/examples/cascade/README.md: curl ": "tests/examples/readme.py",
     "docs/examples/sentiment/README.md: curl ": "tests/examples/readme.py",
     "docs/examples/sentiment/README.md: python ": "tests/examples/test_sentiment.py",
+    "docs/import.md": "tests/importing/test_import_page.py",
     "docs/scaling.md": "tests/cli/test_scaling_page.py",
     "docs/migrate-from-tensorflow-serving.md": "tests/model_server/test_cli.py",
     "docs/benchmark.md: python -m bench.gpu --dry-run": "tests/benchmark/gpu_parts/test_gpu.py",
@@ -94,7 +96,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     if shutil.which("curl") is None:
         skip_loudly("curl is not installed: its commands on the pages are NOT run")
     log = tmp_path_factory.mktemp("pages") / "log"
-    with serving(ROOT / "models", log, ("-m", "app", *words(SERVE)), model_control="explicit") as server:
+    with serving(ROOT / "models", log, ("-m", "app", *words(SERVE, GIVEN)), model_control="explicit") as server:
         yield server
 
 
