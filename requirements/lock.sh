@@ -9,7 +9,8 @@ lock jwt.in -c serve.txt -o jwt.txt
 lock tflite.in -c serve.txt -o tflite.txt
 lock text.in -c serve.txt --no-emit-package tensorflow -o text.txt
 lock forests.in -c serve.txt --no-emit-package tensorflow --no-emit-package ydf -o forests.txt
-lock dev.in -c serve.txt -c tracing.txt -c jwt.txt -c tflite.txt -c text.txt -c forests.txt --no-emit-package tensorflow --no-emit-package ydf -o dev.txt
+lock import.in -c serve.txt --no-emit-package tensorflow -o import.txt
+lock dev.in -c serve.txt -c tracing.txt -c jwt.txt -c tflite.txt -c text.txt -c forests.txt -c import.txt --no-emit-package tensorflow --no-emit-package ydf -o dev.txt
 lock tensorflow-2.19.in --no-universal --no-emit-package tensorflow --no-emit-package ydf --no-emit-package tensorboard --no-emit-package tensorboard-data-server --no-emit-package markdown --no-emit-package markupsafe --no-emit-package werkzeug -o tensorflow-2.19.txt
 lock client.in -c dev.txt -o client.txt
 lock gpu.in -o gpu.txt

@@ -11,6 +11,7 @@ from tests.deploy.manifests import ROOT
 LOCKS = [
     "serve",
     "tracing",
+    "import",
     "jwt",
     "forests",
     "tensorflow-2.19",
@@ -60,7 +61,7 @@ def test_requirements_are_those_of_the_project(name: str) -> None:
     assert asked - BUILD == _names(PROJECT["dependencies"])
 
 
-@pytest.mark.parametrize("extra", ["tracing", "jwt", "forests"])
+@pytest.mark.parametrize("extra", ["tracing", "jwt", "forests", "import"])
 def test_the_requirements_of_an_extra_are_its_own_and_go_with_what_serves(extra: str) -> None:
     asked = _names((FOLDER / f"{extra}.in").read_text().splitlines())
     assert asked == _names(PROJECT["optional-dependencies"][extra])
