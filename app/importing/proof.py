@@ -30,7 +30,8 @@ from app.importing.made_inputs import made_inputs
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult
 from app.importing.source import Endpoint, Source
-from app.runtime import LoadedModel, create_runtime, hints_of
+from app.runtime import LoadedModel, hints_of
+from app.runtimes.by_files import RuntimesByFiles
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.server.engine import runtime_options
 
@@ -69,7 +70,7 @@ class Proof:
 
     def __init__(self) -> None:
         settings = load_settings({})
-        self._runtime = create_runtime(settings.runtime, runtime_options(settings))
+        self._runtime = RuntimesByFiles(settings.runtime, runtime_options(settings))
 
     def of(self, source: Source, version: Path, order: ImportOrder) -> Proven:
         """Compares a source with its export in folder `version`. Raises CannotImport: they differ."""
