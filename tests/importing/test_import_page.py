@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.pages.commands import Done, asked, commands, run, words
+from tests.deploy.pages.commands import Command, Done, asked, commands, run, words
 from tests.support.processes import ROOT, ServerProcess, serving
 
 PAGE = (ROOT / "docs/import.md").read_text()
@@ -56,8 +56,8 @@ def _without_numbers(line: str) -> str:
 
 
 @pytest.mark.parametrize("command", commands("docs/import.md", "curl"), ids=str)
-def test_curl_gets_the_answer_of_the_page(command: object, server: ServerProcess, folder: Path) -> None:
-    assert asked(command, folder, {8501: server.port}, within=0.01)  # type: ignore[arg-type]  # a Command
+def test_curl_gets_the_answer_of_the_page(command: Command, server: ServerProcess, folder: Path) -> None:
+    assert asked(command, folder, {8501: server.port}, within=0.01)
 
 
 def test_the_readmes_two_commands_serve_a_file_of_keras(folder: Path, tmp_path: Path) -> None:
