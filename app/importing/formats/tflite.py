@@ -28,24 +28,29 @@ def read(path: Path, order: ImportOrder) -> Source:  # noqa: ARG001 - a reader h
         labels = labels_of(content)
     except TFLiteFileError as error:
         raise CannotImport(f"{path.name}: {error}") from None
-    endpoints = [_endpoint(function, content) for function in functions.by_name.values()]
+    endpoints = [_endpoint(function, content, forgets=functions.forgets) for function in functions.by_name.values()]
     return Source("TFLite model", endpoints, files={TFLITE_FILE: path}, labels=labels)
 
 
-def _endpoint(function: TFLiteFunction, content: bytes) -> Endpoint:
+def _endpoint(function: TFLiteFunction, content: bytes, *, forgets: bool) -> Endpoint:
     inputs = {
         name: tf.TensorSpec(spec.shape, tf.string if spec.dtype == STRING else spec.dtype, name)
         for name, spec in function.signature.inputs.items()
     }
-    return Endpoint(inputs, dict, _Interpreter(function, content).run, function.signature.name)
+    return Endpoint(inputs, dict, _Interpreter(function, content, forgets=forgets).run, function.signature.name)
 
 
 class _Interpreter:
-    """LiteRT itself, with an interpreter that is made at the first call: a broken file may end the process there."""
+    """LiteRT itself, with an interpreter that is made at the first call: a broken file may end the process there.
 
-    def __init__(self, function: TFLiteFunction, content: bytes) -> None:
+    Args:
+        forgets: variables are reset after each call, as a server does.
+    """
+
+    def __init__(self, function: TFLiteFunction, content: bytes, *, forgets: bool) -> None:
         self._function = function
         self._content = content
+        self._forgets = forgets
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if not self._function.by_row:
@@ -62,7 +67,8 @@ class _Interpreter:
             interpreter.set_tensor(function.inputs[name], array)
         interpreter.invoke()
         answers = {name: np.array(interpreter.get_tensor(tensor)) for name, tensor in function.outputs.items()}
-        interpreter.reset_all_variables()
+        if self._forgets:
+            interpreter.reset_all_variables()
         return answers
 
     @cached_property
