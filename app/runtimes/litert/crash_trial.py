@@ -99,6 +99,8 @@ def _limit_memory() -> None:
     available = available_bytes()
     if available < sys.maxsize:
         limit = int(data_bytes(os.getpid()) + available)
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)  # an import has a limit already
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
