@@ -37,8 +37,7 @@ class LiteRTRuntime:
 
     def load(self, path: Path) -> LoadedModel:
         content, functions = _read(path)
-        if not _is_installed():
-            raise load_failure(path, f"{TFLITE_FILE} needs LiteRT, which is not installed: {_HOW}")
+        _check_installed(path)
         try:
             ran, fault = try_in_child(content, self._threads)
         except OSError as error:
@@ -60,12 +59,16 @@ def start(options: RuntimeOptions) -> LiteRTRuntime:
 
 
 def read_offline(path: Path, *_: Collection[str]) -> Mapping[str, ModelSignature]:
-    """The signatures of the model in a folder, without LiteRT. Raises as `Runtime.load`."""
+    """The signatures of the model in a folder; nothing of LiteRT runs. Raises as `Runtime.load`."""
+    _check_installed(path)
     return _read(path)[1].signatures
 
 
-def _is_installed() -> bool:
-    return sys.modules.get(_PACKAGE) is not None or (_PACKAGE not in sys.modules and find_spec(_PACKAGE) is not None)
+def _check_installed(path: Path) -> None:
+    """Raises InferenceFailed, which says how to install it, where LiteRT is not installed."""
+    is_hidden = _PACKAGE in sys.modules and sys.modules[_PACKAGE] is None
+    if is_hidden or find_spec(_PACKAGE) is None:
+        raise load_failure(path, f"{TFLITE_FILE} needs LiteRT, which is not installed: {_HOW}")
 
 
 def _make_calls(content: bytes, threads: int, *, forgets: bool) -> InterpreterCalls:

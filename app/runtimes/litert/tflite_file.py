@@ -6,7 +6,6 @@ The numbers of fields and types are those of TensorFlow Lite's schema (schema.fb
 from __future__ import annotations
 
 import mmap
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -123,6 +122,8 @@ def read_tflite(content: bytes) -> TFLiteFile:
 
 def labels_of(content: bytes) -> Sequence[str]:
     """The labels in the one text file that the model's metadata pack, as a zip archive behind it; else none."""
+    import zipfile  # noqa: PLC0415 - files are looked at in processes that import little
+
     failures = (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, EOFError)
     with suppress(*failures), zipfile.ZipFile(BytesIO(content)) as archive:
         texts = [each for each in archive.infolist() if each.filename.endswith(".txt")]
