@@ -82,7 +82,7 @@ class TensorFlowRuntime:
         try:
             load_named(options.operation_libraries)
         except LibraryUnusable as error:
-            raise InvalidRequest(f"operation_libraries: {error}") from None
+            raise InvalidRequest(str(error)) from None
 
     def load(self, path: Path) -> LoadedModel:
         try:

@@ -106,8 +106,8 @@ def _advice(operation: str, known: Sequence[Library]) -> str:
     here = _this_tensorflow()
     if not known:
         return (
-            f"its operation {operation} is neither in {here} nor in a library that Ferry knows; the setting "
-            "operation_libraries names a library that has it"
+            f"its operation {operation} is neither in {here} nor in a library that Ferry knows; name the library that "
+            "has it in the setting operation_libraries"
         )
     fitting = [library for library in known if library.fitting(tf.__version__)]
     first = (fitting or known)[0]
@@ -133,9 +133,12 @@ def _this_tensorflow() -> str:
 
 
 def load_named(names: Collection[str], libraries: LoadedLibraries = LIBRARIES_HERE) -> None:
-    """Loads the libraries of the setting `operation_libraries`. Raises LibraryUnusable, which names it."""
+    """Loads the libraries of the setting `operation_libraries`. Raises LibraryUnusable, which names both."""
     for name in names:
-        libraries.load(named_library(name), "as operation_libraries says")
+        try:
+            libraries.load(named_library(name), "as operation_libraries says")
+        except LibraryUnusable as error:
+            raise LibraryUnusable(f"operation_libraries: {error}") from None
 
 
 def named_library(name: str) -> Loadable:
@@ -160,6 +163,6 @@ def _modules(name: str) -> Iterator[str]:
         with suppress(ValueError):  # a module that was made by hand has no specification
             if each.replace(".", "").isidentifier() and find_spec(each.partition(".")[0]):
                 yield each
-    for module, packages in packages_distributions().items():
-        if plain.lower() in {package.replace("-", "_").lower() for package in packages}:
+    for module, packages in sorted(packages_distributions().items()):
+        if module[0] != "_" and plain.lower() in {package.replace("-", "_").lower() for package in packages}:
             yield module
