@@ -54,6 +54,7 @@ oldest: .venv/oldest/.installed  ## The tests of what uses private APIs, with th
 .venv/oldest/.installed: requirements/tensorflow-2.19.txt | $(DEV)
 	@rm -rf $(@D)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes --target $(@D) -r $<
+	@echo 'raise ImportError("that of .venv is for another TensorFlow, which imports it as it loads a model")' > $(@D)/tf_keras.py
 	@touch $@
 
 clients: .venv-clients/.clients-installed  ## Make .venv-clients: the clients that tests/official_clients try
