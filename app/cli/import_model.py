@@ -94,7 +94,13 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
     from app.server.first_lines import command_for  # noqa: PLC0415 - numpy
 
     url = f"http://localhost:{settings.rest_port}"
-    command = command_for(place.parent.name, json.loads(result.example) if result.example else None, url)
+    name = place.parent.name
+    if accept == "jpeg" and len(result.inputs) == 1:  # the body is the file itself
+        command = (
+            f"curl --data-binary @image.jpg -H 'Content-Type: image/jpeg' {quote(f'{url}/v1/models/{name}:predict')}"
+        )
+    else:
+        command = command_for(name, json.loads(result.example) if result.example else None, url)
     typer.echo(f"ferry serve --models {quote(str(place.parent.parent))}, then: {command}")
 
 

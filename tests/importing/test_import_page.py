@@ -46,6 +46,10 @@ def test_imports_tell_what_they_made(imported: list[Done]) -> None:
     (shown,) = re.findall(r"^models/mine/1: .*$", PAGE, re.MULTILINE)
     assert _without_numbers(line.splitlines()[0]) == _without_numbers(shown)
     assert "input photo_bytes string[?], output kind float32[?,3]" in photos
+    assert (
+        "then: curl --data-binary @image.jpg -H 'Content-Type: image/jpeg' http://localhost:8501/v1/models/photos:pre"
+        in photos
+    )
     assert renamed.startswith("models/mine/2: ")
     assert "output price float32[?,1]" in renamed
     assert "3 labels for output 'kind'" in imported[1].told
