@@ -17,11 +17,12 @@ def load_checked(
 ) -> tuple[Any, Library]:
     """The model, and the library that read it. Raises CannotImport: the first library's reason."""
     reason = ""
+    needed = {key: value for key, value in config.items() if key != "compile_config"}  # losses, metrics: not loaded
     for make in libraries_for(version):
         try:
             library = make()
             check = ConfigCheck(KnownClasses(library), Limits(weights_bytes, order.trust))
-            check.run(config)
+            check.run(needed)
             return library.load(path, check.custom, trust=order.trust), library
         except CannotImport as error:
             reason = reason or str(error)
