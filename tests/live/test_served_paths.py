@@ -52,7 +52,7 @@ def test_a_signal_during_the_import_ends_the_server_and_leaves_nothing(source: P
     with serving(tmp_path, tmp_path / "log", ("-m", "app", "serve", str(other)), ready=False) as server:
 
         def imports() -> bool:
-            return cache.exists() and any(each.name.startswith(".ferry-import-") for each in cache.iterdir())
+            return cache.exists() and any(cache.glob("*/.ferry-import-*"))
 
         wait_until(imports)
         server.process.send_signal(signal.SIGTERM)
