@@ -123,7 +123,7 @@ def _traced(endpoint: Endpoint, names: Mapping[str, str]) -> Any:
     """The concrete function of an endpoint, whose parameters are the keys of `names`."""
     own = {number: name for number, name in names.items() if name in endpoint.inputs}
 
-    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def call(**tensors: Any) -> dict[str, Any]:
         return dict(endpoint.call({own[number]: tensor for number, tensor in tensors.items()}))
 

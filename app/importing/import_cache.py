@@ -21,8 +21,11 @@ from pathlib import Path
 from app import __version__
 from app.importing.version_folder import discard, files_below, remove_dead
 
-#: The most entries, and bytes of all their files. Chosen.
-MOST_ENTRIES, MOST_BYTES = 16, 16 << 30
+#: The most entries. Chosen.
+MOST_ENTRIES = 16
+
+#: The most bytes of the files of all entries. Chosen.
+MOST_BYTES = 16 << 30
 
 
 class ImportCache:
