@@ -1,6 +1,6 @@
 """The rules of decision forests, in graphs that are written by hand: their library need not be installed.
 
-tests/serving/test_decision_forests.py has real models.
+tests/live/libraries/test_decision_forests.py has real models.
 """
 
 from __future__ import annotations

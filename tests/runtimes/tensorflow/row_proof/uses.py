@@ -37,7 +37,7 @@ NOT_CALLED: dict[str, str] = {
         ("Gelu", "TensorFlow has none; a package of its own defines it"),
         (
             "SimpleMLInferenceOp SimpleMLInferenceOpWithHandle SimpleMLInferenceLeafIndexOpWithHandle",
-            "needs a forest: test_forests.py, and tests/serving/test_decision_forests.py",
+            "needs a forest: test_forests.py, and tests/live/libraries/test_decision_forests.py",
         ),
         ("QuantizeAndDequantize TopK", "TensorFlow refuses it in graphs that are made today"),
         ("SegmentSumV2 SegmentProdV2 SegmentMaxV2 SegmentMinV2", "TensorFlow has none for processors; XLA compiles it"),
