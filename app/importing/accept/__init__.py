@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from app.importing.accept.front import behind, default_endpoint
+from app.importing.accept.front import Front, behind, default_endpoint, exported
 from app.importing.accept.jpeg import image_front
 from app.importing.accept.text import takes_text, text_front
 from app.importing.accept.word_pieces import has_word_pieces, word_piece_front
 from app.importing.order import CannotImport, ImportOrder
-from app.importing.source import Source
+from app.importing.source import Endpoint, Source
 
 
 def accepting(source: Source, order: ImportOrder) -> Source:
@@ -24,15 +24,20 @@ def accepting(source: Source, order: ImportOrder) -> Source:
         if order.pixels:
             raise CannotImport(f"--pixels {order.pixels} needs --accept jpeg")
         return source
-    endpoint = default_endpoint(source)
-    if order.accept == "jpeg":
-        return behind(image_front(endpoint, order.pixels), source, endpoint)
-    if order.accept != "text":
+    if order.accept not in {"jpeg", "text"}:
         raise CannotImport(f"--accept {order.accept}: expected jpeg or text")
-    if order.pixels:
+    if order.accept == "text" and order.pixels:
         raise CannotImport(f"--pixels {order.pixels} needs --accept jpeg")
-    if strings := takes_text(endpoint):
+    if order.accept == "text" and (strings := takes_text(default_endpoint(source))):
         return replace(source, notes=[*source.notes, f"input {strings[0]!r} takes text already"])
+    source = exported(source)
+    endpoint = default_endpoint(source)
+    return behind(_front(source, endpoint, order), source, endpoint)
+
+
+def _front(source: Source, endpoint: Endpoint, order: ImportOrder) -> Front:
+    if order.accept == "jpeg":
+        return image_front(endpoint, order.pixels)
     if source.vectorise is None and has_word_pieces(Path(order.source)):
-        return behind(word_piece_front(Path(order.source), endpoint), source, endpoint)
-    return behind(text_front(source, endpoint), source, endpoint)
+        return word_piece_front(Path(order.source), endpoint)
+    return text_front(source, endpoint)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
+
+import tensorflow as tf
 
 from app.core.inference import DEFAULT_SIGNATURE, Array
 from app.importing.order import CannotImport
@@ -37,12 +41,29 @@ class Front:
 
 def default_endpoint(source: Source) -> Endpoint:
     """The endpoint that gets a front. Raises CannotImport: the source cannot have one."""
-    if source.files:
-        raise CannotImport(f"--accept changes an export; this source ({source.format}) is served as it is")
     names = [each.name for each in source.endpoints]
     if OWN_INPUTS in names:
         raise CannotImport(f"--accept makes a signature {OWN_INPUTS!r}; the source has one of this name")
     return next((each for each in source.endpoints if each.name == DEFAULT_SIGNATURE), source.endpoints[0])
+
+
+def exported(source: Source) -> Source:
+    """A source whose files would be copied as one that is exported. Raises CannotImport: its graph cannot be traced."""
+    if not source.files:
+        return source
+    if "saved_model.pb" not in source.files:
+        raise CannotImport(f"--accept changes an export; this source ({source.format}) is served as it is")
+    folder = Path(mkdtemp(prefix="ferry-import-"))  # the process removes it; an export copies assets from there
+    for name, path in source.files.items():
+        (folder / name).symlink_to(path.absolute())
+    loaded = tf.saved_model.load(str(folder))
+
+    def with_call(endpoint: Endpoint) -> Endpoint:
+        function = loaded.signatures[endpoint.name]
+        names = dict(zip(sorted(endpoint.inputs), sorted(function.structured_input_signature[1]), strict=True))
+        return replace(endpoint, call=lambda tensors: function(**{names[name]: each for name, each in tensors.items()}))
+
+    return replace(source, endpoints=list(map(with_call, source.endpoints)), files={}, kept=[*source.kept, loaded])
 
 
 def behind(front: Front, source: Source, endpoint: Endpoint) -> Source:

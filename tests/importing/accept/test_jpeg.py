@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from keras.applications.imagenet_utils import preprocess_input
 from app.core.inference import Array, string_array
 from app.importing.accept.jpeg import image_front
 from app.importing.accept.pixels import RANGES
-from app.importing.order import CannotImport
+from app.importing.formats import read
+from app.importing.order import CannotImport, ImportOrder
 from tests.importing.accept.sources import identity, imported, mean_colours, spec
 from tests.support.bodies import image
+from tests.support.processes import ROOT
 
 #: A photo, smoother than noise: 40x50 pixels.
 PHOTO = np.asarray(
@@ -120,6 +123,46 @@ def test_an_import_is_proven_with_images(tmp_path: Path) -> None:
         "images are decoded to RGB, resized to 16x24 (bilinear), pixels -1..1 (--pixels names another range); "
         "signature 'tensors' takes the model's own inputs"
     ]
+
+
+def test_a_saved_model_is_exported_anew(tmp_path: Path) -> None:
+    digits = ROOT / "models/digits/1"
+    proven, _ = imported(read("saved_model", digits, ImportOrder(str(digits), "")), tmp_path / "1", accept="jpeg")
+    assert {name: list(each.inputs) for name, each in proven.signatures.items()} == {
+        "serving_default": ["image_bytes"],
+        "tensors": ["image"],
+        "classify": ["inputs"],
+    }
+
+
+def test_a_saved_model_keeps_its_assets(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("dark\nlight\n")
+    model = tf.Module()
+    initial = tf.lookup.TextFileInitializer(
+        str(tmp_path / "words.txt"),
+        tf.int64,
+        tf.lookup.TextFileIndex.LINE_NUMBER,
+        tf.string,
+        tf.lookup.TextFileIndex.WHOLE_LINE,
+    )
+    model.words = tf.lookup.StaticHashTable(initial, "?")
+
+    def serve(photo: Any) -> Any:
+        return {"word": model.words.lookup(tf.cast(tf.reduce_mean(photo, [1, 2, 3]) > 127, tf.int64))}
+
+    function = tf.function(serve, input_signature=[spec(None, 4, 4, 3)])
+    tf.saved_model.save(model, str(tmp_path / "source"), signatures=function)
+    source = read("saved_model", tmp_path / "source", ImportOrder(str(tmp_path / "source"), ""))
+    imported(source, tmp_path / "1", accept="jpeg")
+    loaded = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    files = [image(np.full((5, 5, 3), level, np.uint8), "PNG") for level in (0, 255)]
+    assert loaded(photo_bytes=tf.constant(files))["word"].numpy().tolist() == [b"dark", b"light"]
+
+
+def test_files_that_no_graph_can_be_made_of_are_told(tmp_path: Path) -> None:
+    source = replace(identity({"x": spec(None, 4, 4, 3)}), files={"model.tflite": tmp_path / "model.tflite"})
+    with pytest.raises(CannotImport, match="--accept changes an export; this source"):
+        imported(source, tmp_path / "1", accept="jpeg")
 
 
 _IMAGE = spec(None, 4, 4, 3)
