@@ -47,5 +47,5 @@ def make_custom(path: Path) -> None:
 
 def make_crashing(path: Path) -> None:
     """LiteRT divides the least whole number by -1, for which the processor has no answer: SIGFPE."""
-    least = tf.TensorSpec([4], tf.int32, name="x")
-    write(convert(lambda x: {"y": tf.math.floormod(x - 2**31, -1)}, least), path)
+    zeros = tf.TensorSpec([4], tf.int32, name="x")
+    write(convert(lambda x: {"y": tf.math.floormod(x - 2**31, -1)}, zeros), path)

@@ -17,6 +17,7 @@ from app.runtimes.litert.crash_trial import try_in_child
 from app.runtimes.litert.error_mapping import load_failure, why_not_loaded
 from app.runtimes.litert.interpreters import InterpreterCalls, Interpreters, make_interpreter
 from app.runtimes.litert.litert_model import LiteRTModel
+from app.runtimes.litert.risky_operations import check_risks
 from app.runtimes.litert.tflite_file import TFLiteFileError, labels_of, read_tflite
 from app.runtimes.litert.tflite_signatures import TFLiteFunctions, functions_of
 from app.runtimes.parallelism import share_cores, usable_cores
@@ -34,9 +35,10 @@ class LiteRTRuntime:
             usable_cores(), options.batches_in_flight, options.intra_op_threads
         )
         self.parallel = self.batches_in_flight > 1
+        self._allowed_operations = options.allowed_operations
 
     def load(self, path: Path) -> LoadedModel:
-        content, functions = _read(path)
+        content, functions = _read(path, self._allowed_operations)
         _check_installed(path)
         try:
             ran, fault = try_in_child(content, self._threads)
@@ -58,10 +60,12 @@ def start(options: RuntimeOptions) -> LiteRTRuntime:
     return LiteRTRuntime(options)
 
 
-def read_offline(path: Path, *_: Collection[str]) -> Mapping[str, ModelSignature]:
+def read_offline(
+    path: Path, allowed_operations: Collection[str] = (), *_: Collection[str]
+) -> Mapping[str, ModelSignature]:
     """The signatures of the model in a folder; nothing of LiteRT runs. Raises as `Runtime.load`."""
     _check_installed(path)
-    return _read(path)[1].signatures
+    return _read(path, allowed_operations)[1].signatures
 
 
 def _check_installed(path: Path) -> None:
@@ -75,7 +79,7 @@ def _make_calls(content: bytes, threads: int, *, forgets: bool) -> InterpreterCa
     return InterpreterCalls(make_interpreter(content, threads), forgets=forgets)
 
 
-def _read(path: Path) -> tuple[bytes, TFLiteFunctions]:
+def _read(path: Path, allowed_operations: Collection[str]) -> tuple[bytes, TFLiteFunctions]:
     """The file in a version's folder, and its functions."""
     try:
         content = (path / TFLITE_FILE).read_bytes()
@@ -84,7 +88,9 @@ def _read(path: Path) -> tuple[bytes, TFLiteFunctions]:
     except OSError as error:
         raise FilesUnreadable(str(load_failure(path, f"{TFLITE_FILE}: {error.strerror}"))) from error
     try:
-        return content, _with_labels(functions_of(read_tflite(content), content), content)
+        file = read_tflite(content)
+        check_risks(file, allowed_operations)
+        return content, _with_labels(functions_of(file, content), content)
     except TFLiteFileError as error:
         raise load_failure(path, str(error)) from None
 

@@ -23,14 +23,17 @@ _IDENTIFIER, _IDENTIFIER_AT, _LEAST_BYTES = b"TFL3", 4, 8
 _OPERATOR_CODES, _SUBGRAPHS, _BUFFERS, _SIGNATURES = 1, 2, 4, 7  # of Model
 _OLD_CODE, _CUSTOM_CODE, _CODE = 0, 1, 3  # of OperatorCode
 _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = 0, 1, 2, 3  # of SubGraph
-_SHAPE, _TYPE, _NAME, _IS_VARIABLE, _FREE_SHAPE, _HAS_RANK = 0, 1, 3, 5, 7, 8  # of Tensor
-_OPERATOR_CODE, _OPERATOR_INPUTS = 0, 1  # of Operator
+_SHAPE, _TYPE, _BUFFER, _NAME, _IS_VARIABLE, _FREE_SHAPE, _HAS_RANK = 0, 1, 2, 3, 5, 7, 8  # of Tensor
+_OPERATOR_CODE, _OPERATOR_INPUTS, _OPERATOR_OUTPUTS = 0, 1, 2  # of Operator
 _SIGNATURE_INPUTS, _SIGNATURE_OUTPUTS, _SIGNATURE_KEY, _SIGNATURE_SUBGRAPH = 0, 1, 2, 4  # of SignatureDef
 _MAPPED_NAME, _MAPPED_TENSOR = 0, 1  # of TensorMap
 _DATA, _DATA_OFFSET, _DATA_SIZE = 0, 1, 2  # of Buffer
 
 #: Operation 32 is the place of all custom operations, 127 the old place of all with larger numbers.
 CUSTOM, _LARGER = 32, 127
+
+#: The bytes of a constant that are kept: enough for operands that are numbers, not for weights. Chosen.
+_MOST_CONSTANT_BYTES = 64
 
 #: The largest file of labels that is read. Chosen.
 _MOST_LABEL_BYTES = 1 << 20
@@ -45,20 +48,26 @@ class TFLiteTensor:
     """A tensor. `dtype`: the schema's number.
 
     `shape`: -1 for a free dimension; None for a scalar or an unknown rank, which older files do not tell apart.
+    `constant`: its bytes, if it is one.
     """
 
     name: str
     dtype: int
     shape: tuple[int, ...] | None
     is_variable: bool
+    constant: bytes = b""
 
 
 class TFLiteOperation(NamedTuple):
-    """An operation: the schema's number, the name of a custom one, and the tensors that it reads."""
+    """An operation: the schema's number, the name of a custom one, the tensors that it reads, and those that it makes.
+
+    An input of -1 is left out.
+    """
 
     code: int
     custom: str
     inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +160,8 @@ def _check_buffers(view: memoryview) -> None:
 
 def _read(model: Table) -> TFLiteFile:
     codes = [_code(each) for each in model.tables(_OPERATOR_CODES)]
-    graphs = [_graph(each, codes) for each in model.tables(_SUBGRAPHS)]
+    constants = [each.part(_DATA) for each in model.tables(_BUFFERS)]
+    graphs = [_graph(each, codes, constants) for each in model.tables(_SUBGRAPHS)]
     signatures = [_signature(each, graphs) for each in model.tables(_SIGNATURES)]
     if not graphs:
         raise NotAFlatbuffer
@@ -163,8 +173,8 @@ def _code(code: Table) -> tuple[int, str]:
     return number, code.text(_CUSTOM_CODE) if number == CUSTOM else ""
 
 
-def _graph(graph: Table, codes: Sequence[tuple[int, str]]) -> TFLiteGraph:
-    tensors = [_tensor(each) for each in graph.tables(_TENSORS)]
+def _graph(graph: Table, codes: Sequence[tuple[int, str]], constants: Sequence[memoryview]) -> TFLiteGraph:
+    tensors = [_tensor(each, constants) for each in graph.tables(_TENSORS)]
     inputs, outputs = graph.numbers(_INPUTS), graph.numbers(_OUTPUTS)
     if any(not 0 <= each < len(tensors) for each in (*inputs, *outputs)):
         raise NotAFlatbuffer
@@ -174,15 +184,16 @@ def _graph(graph: Table, codes: Sequence[tuple[int, str]]) -> TFLiteGraph:
 
 def _operation(operation: Table, codes: Sequence[tuple[int, str]]) -> TFLiteOperation:
     code, custom = codes[operation.number(_OPERATOR_CODE, "<I")]
-    return TFLiteOperation(code, custom, operation.numbers(_OPERATOR_INPUTS))
+    return TFLiteOperation(code, custom, operation.numbers(_OPERATOR_INPUTS), operation.numbers(_OPERATOR_OUTPUTS))
 
 
-def _tensor(tensor: Table) -> TFLiteTensor:
+def _tensor(tensor: Table, constants: Sequence[memoryview]) -> TFLiteTensor:
     shape: tuple[int, ...] | None = tensor.numbers(_FREE_SHAPE) or tensor.numbers(_SHAPE)
     if not (shape or tensor.number(_HAS_RANK, "<?", default=False)):
         shape = None
     is_variable = tensor.number(_IS_VARIABLE, "<?", default=False)
-    return TFLiteTensor(tensor.text(_NAME), tensor.number(_TYPE, "<b"), shape, is_variable)
+    constant = bytes(constants[tensor.number(_BUFFER, "<I")][:_MOST_CONSTANT_BYTES])
+    return TFLiteTensor(tensor.text(_NAME), tensor.number(_TYPE, "<b"), shape, is_variable, constant)
 
 
 def _signature(signature: Table, graphs: Sequence[TFLiteGraph]) -> TFLiteSignature:

@@ -201,6 +201,35 @@ def test_quantized_numbers_are_as_the_file_has_them(load: Load) -> None:
     np.testing.assert_array_equal(model.run(DEFAULT, {"x": rows}, ())["y"], want)
 
 
+RISKY = {
+    "FLOOR_MOD": lambda x: {"y": tf.math.floormod(x, x)},
+    "REVERSE_SEQUENCE": lambda x: {"y": tf.reverse_sequence(tf.zeros([3, 4]), x, 1, 0)},
+    "RANDOM_UNIFORM": lambda x: {"y": tf.random.uniform(x)},
+}
+SAFE = {
+    "a divisor that is constant": lambda x: {"y": tf.math.floormod(x, 7)},
+    "numbers without a sign that traps": lambda x: {
+        "y": tf.math.floormod(tf.cast(x, tf.float32), tf.cast(x, tf.float32))
+    },
+    "the shape of an input": lambda x: {"y": tf.random.uniform(tf.shape(x))},
+}
+
+
+@pytest.mark.parametrize("name", RISKY)
+def test_an_operation_that_some_values_crash_is_not_loaded_unless_allowed(name: str, tmp_path: Path) -> None:
+    """Requests could end the server."""
+    write(convert(RISKY[name], tf.TensorSpec([3], tf.int32, name="x")), tmp_path / "m" / "1")
+    with pytest.raises(InferenceFailed, match=f"its operation {name} ends the server for some values"):
+        create_runtime("litert", RuntimeOptions()).load(tmp_path / "m" / "1")
+    allowing = create_runtime("litert", RuntimeOptions(allowed_operations=(name,)))
+    assert allowing.load(tmp_path / "m" / "1").run(DEFAULT, {"x": np.array([1, 2, 3], np.int32)}, ())["y"].size
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_such_an_operation_with_operands_that_no_request_changes_is_safe(name: str, load: Load) -> None:
+    load(convert(SAFE[name], tf.TensorSpec([None], tf.int32, name="x")))
+
+
 def test_without_its_package_a_load_says_how_to_install_it(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
