@@ -15,7 +15,7 @@ import tensorflow as tf
 from app.core.inference import DEFAULT_SIGNATURE
 from app.importing.formats.frozen_graph import found_ends
 from app.importing.graphs.ends import Ends, ends_of_signature
-from app.importing.graphs.graph_file import cleaned, read_graph
+from app.importing.graphs.graph_file import attribute, cleaned, read_graph
 from app.importing.graphs.graph_source import (
     GraphEndpoint,
     GraphSession,
@@ -61,7 +61,7 @@ def read(path: Path, order: ImportOrder) -> Source:
 
     # 2. The source: a session with the variables restored.
     outputs = [tensor for ends in signatures.values() for tensor in ends.outputs.values()]
-    imported = import_into_graph(part_of(graph, [*outputs, *restoring]), producer)
+    imported = import_into_graph(_with_reads(part_of(graph, [*outputs, *restoring])), producer)
     session = new_session(imported)
     with private_api.quiet():
         _restore(session, prefix, meta_graph.saver_def if restoring else None, parts.values())
@@ -74,7 +74,7 @@ def read(path: Path, order: ImportOrder) -> Source:
     return Source(
         "TensorFlow 1 checkpoint",
         [each.endpoint for each in made],
-        notes=[f"the checkpoint is {Path(prefix).name}", *[note for each in made for note in each.notes]],
+        notes=[*_chosen(path, prefix), *[note for each in made for note in each.notes]],
     )
 
 
@@ -98,6 +98,12 @@ def _prefix(path: Path) -> str:
     if graphs:
         return str(graphs[-1]).removesuffix(".meta")
     raise _no_graph(path.name)
+
+
+def _chosen(path: Path, prefix: str) -> list[str]:
+    """The remark on which of several checkpoints was taken."""
+    several = path.is_dir() and len(list(path.glob("*.meta"))) > 1
+    return [f"of several checkpoints it is {Path(prefix).name}"] if several else []
 
 
 def _step(file: Path) -> int:
@@ -166,6 +172,16 @@ def _restoring(meta_graph: Any, graph: Any) -> list[str]:
     return [saver.restore_op_name]
 
 
+def _with_reads(graph: Any) -> Any:
+    """The graph with the nodes by which TensorFlow reads resource variables to make constants of them."""
+    known = {node.name for node in graph.node}
+    for variable in [node for node in graph.node if node.op == "VarHandleOp"]:
+        if (name := f"{variable.name}/Read/ReadVariableOp") not in known:
+            read = graph.node.add(name=name, op="ReadVariableOp", input=[variable.name])
+            read.attr["dtype"].CopyFrom(attribute(variable, "dtype"))
+    return graph
+
+
 def _restore(session: Any, prefix: str, saver: Any, parts: Iterable[Any]) -> None:
     """Sets the variables of a session. Raises CannotImport: the files do not have them."""
     try:
@@ -224,6 +240,6 @@ def _frozen(graph: Any, ends: Ends, session: Any) -> Any:
 
 
 def _bytes(node: Any) -> int:
-    sizes = [max(dim.size, 1) for dim in node.attr["shape"].shape.dim]
-    width = int(tf.as_dtype(node.attr["dtype"].type).size)
+    sizes = [max(dim.size, 1) for dim in attribute(node, "shape").shape.dim]
+    width = int(tf.as_dtype(attribute(node, "dtype").type).size)
     return int(prod(sizes)) * width

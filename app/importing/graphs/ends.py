@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from app.core.inference import Array
+from app.importing.graphs.graph_file import attribute
 from app.importing.order import CannotImport
 from app.runtimes.tensorflow.graph_nodes import data_inputs, names, node_of, sizes_of
 from app.runtimes.tensorflow.graph_part import full_name, needed_nodes
@@ -107,9 +108,12 @@ class GraphEnds:
     def __init__(self, graph: Any) -> None:
         self._nodes = {node.name: node for node in graph.node}
         self._readers: dict[str, list[str]] = defaultdict(list)
+        self._awaited: set[str] = set()  # other operations wait for these: assertions
         for node in graph.node:
             for tensor in data_inputs(node):
                 self._readers[node_of(tensor)].append(node.name)
+            if node.op != "NoOp":
+                self._awaited.update(node_of(each) for each in node.input if each.startswith("^"))
 
     def asked(self, tensors: Sequence[str], flag: str) -> list[str]:
         """Tensors of the graph by names that a caller gave, with or without ':0'. Raises CannotImport."""
@@ -144,7 +148,7 @@ class GraphEnds:
         ends = [each for end in ends for each in self._with_chosen_of(end, is_trained=bool(training))]
         known = [name for name in ends if _last(name) in _KNOWN_OUTPUTS]
         if len(ends) > _MOST_OUTPUTS or (training and len(ends) > 1):
-            numbers = [name for name in ends if self._nodes[name].attr["T"].type in _FLOATS]
+            numbers = [name for name in ends if attribute(self._nodes[name], "T").type in _FLOATS]
             if not known and len(numbers) != 1:
                 self._ask(ends)
             ends = known or numbers
@@ -167,7 +171,9 @@ class GraphEnds:
         readers = self._readers[name]
         if any(each in model and self._nodes[each].op not in _NO_RESULTS for each in readers):
             return False
-        return not readers or any(each in training and not _is_gradient(each) for each in readers)
+        if not readers:
+            return name not in self._awaited
+        return any(each in training and not _is_gradient(each) for each in readers)
 
     def _with_chosen_of(self, name: str, *, is_trained: bool) -> list[str]:
         """An end; with what it chooses from, if a measure of training made it the end (accuracy)."""
@@ -244,7 +250,7 @@ class GraphEnds:
         """The value of a switch of training; None if the node is no switch."""
         if not (node.op in _PLACEHOLDERS or node.op == _WITH_DEFAULT) or not _is_scalar(node):
             return None
-        dtype = node.attr["dtype"].type
+        dtype = attribute(node, "dtype").type
         value = _SWITCHES.get(_last(node.name))
         if value is None and dtype == _DT_BOOL:
             value = self._value_without_training(node.name)
@@ -278,7 +284,7 @@ def _is_gradient(name: str) -> bool:
 
 
 def _is_scalar(node: Any) -> bool:
-    return not sizes_of(node.attr["shape"].shape)  # none, or not known
+    return not sizes_of(attribute(node, "shape").shape)  # none, or not known
 
 
 def _last(name: str) -> str:

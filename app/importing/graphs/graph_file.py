@@ -29,6 +29,8 @@ _MOST_DECLARED_BYTES = 1 << 30
 
 _GraphDef, _MetaGraphDef = tf.compat.v1.GraphDef, tf.compat.v1.MetaGraphDef
 
+_NOTHING = tf.compat.v1.AttrValue()
+
 #: Attributes that only describe, or name devices and nodes that may be gone. Old ones are often broken.
 _DESCRIPTIVE = ("_output_shapes", "_class")
 
@@ -104,7 +106,7 @@ def check_bounds(graph: Any, name: str) -> None:
         raise CannotImport(f"{name} has {count:,} nodes; expected at most {MOST_NODES:,}")
     declared, held = 0, graph.ByteSize()
     for node in _constants(graph):
-        tensor = node.attr["value"].tensor
+        tensor = attribute(node, "value").tensor
         declared += _declared_bytes(tensor)
         if declared > _MOST_DECLARED_BYTES + held:
             raise CannotImport(
@@ -125,6 +127,11 @@ def _declared_bytes(tensor: Any) -> int:
     except TypeError:
         width = 1
     return prod([size or 0 for size in sizes]) * width
+
+
+def attribute(node: Any, name: str) -> Any:
+    """The AttrValue of a node, or an empty one: to ask for one that is missing would add it to the node."""
+    return node.attr.get(name, _NOTHING)
 
 
 def cleaned(graph: Any) -> Any:

@@ -21,11 +21,12 @@ from app.core.values.sample_inputs import SEED
 from app.importing.graphs.branches import taken_branches
 from app.importing.graphs.dropout import without_dropout
 from app.importing.graphs.ends import Ends
+from app.importing.graphs.graph_file import attribute
 from app.importing.order import CannotImport
 from app.importing.source import Endpoint, Tensors
 from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
-from app.runtimes.tensorflow.graph_nodes import data_inputs, node_of
+from app.runtimes.tensorflow.graph_nodes import data_inputs, node_of, sizes_of
 from app.runtimes.tensorflow.graph_part import full_name, part_of
 from app.runtimes.tensorflow.saved_model.operation_check import ForbiddenOperation, check_operations
 
@@ -304,16 +305,20 @@ def _needed_shape(graph: Any, tensor: str) -> Any:
         if node.op == "Identity":
             copies.add(node.name)
         elif node.op in _RANKS:
-            weights = nodes.get(given[1])
-            while weights is not None and weights.op == "Identity":
-                weights = nodes.get(node_of(weights.input[0]))
-            last = None
-            if weights is not None and weights.op == "Const" and not node.attr["transpose_b"].b:
-                last = weights.attr["value"].tensor.tensor_shape.dim[-2].size
-            if node.attr["data_format"].s in {b"", b"NHWC", b"NDHWC"}:
+            last = _second_last_size(nodes, given[1]) if not attribute(node, "transpose_b").b else None
+            if attribute(node, "data_format").s in {b"", b"NHWC", b"NDHWC"}:
                 return tf.TensorShape([*[None] * (_RANKS[node.op] - 1), last])
             return tf.TensorShape([None] * _RANKS[node.op])
     return tf.TensorShape(None)
+
+
+def _second_last_size(nodes: Mapping[str, Any], name: str) -> int | None:
+    """The size of a constant along its second last dimension; None if it is not known."""
+    node = nodes.get(name)
+    while node is not None and node.op == "Identity":
+        node = nodes.get(node_of(node.input[0]))
+    sizes = sizes_of(attribute(node, "value").tensor.tensor_shape) if node is not None and node.op == "Const" else None
+    return sizes[-2] if sizes is not None and len(sizes) > 1 else None
 
 
 def _freed(part: Part, wanted: Specs, source: GraphSession) -> Callable[[Tensors], Tensors] | None:

@@ -62,7 +62,9 @@ def format_of(path: Path) -> str:
 
 def _is_checkpoint(path: Path) -> bool:
     """Whether the path is one of a checkpoint's files that says so, or the common beginning of their names."""
-    return path.name in {"checkpoint", ".meta"} or Path(f"{path}.meta").is_file()
+    if path.name in {"checkpoint", ".meta"} or Path(f"{path}.meta").is_file():
+        return True
+    return bool(path.suffix) and path.with_suffix(".meta").is_file()
 
 
 def how_to_import(folder: Path, model: Path) -> str:
