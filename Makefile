@@ -46,7 +46,7 @@ mutants: $(DEV)  ## Plant small faults, and list those that no test finds
 
 # TensorFlow 2.19 has no wheel for Python 3.13.
 oldest: .venv/oldest/.installed  ## The tests of what uses private APIs, with the oldest TensorFlow and uvicorn allowed
-	PYTHONPATH=$(CURDIR)/.venv/oldest $(BIN)/python -m pytest -q tests/runtimes tests/live/test_decision_forests.py
+	PYTHONPATH=$(CURDIR)/.venv/oldest $(BIN)/python -m pytest -q tests/runtimes tests/live/libraries/test_decision_forests.py
 	[ -e .venv/oldest-uvicorn/uvicorn/__init__.py ] || $(BIN)/python -m pip install -q --disable-pip-version-check \
 	  --no-deps --target .venv/oldest-uvicorn 'uvicorn==0.53.*'
 	PYTHONPATH=.venv/oldest-uvicorn $(BIN)/python -m pytest -q tests/transports/http1

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tests.deploy.image.container import START_S, Container, eventually, running
-from tests.live.test_decision_forests import KINDS
-from tests.live.test_decision_forests import MODELS as FORESTS
+from tests.live.libraries.test_decision_forests import KINDS
+from tests.live.libraries.test_decision_forests import MODELS as FORESTS
 from tests.support.forks.programs import run_program
 
 _PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -34,7 +34,7 @@ def _mounted(package: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("libraries") / "models"
-    done = run_program("-m", "tests.support.text_models", str(folder))
+    done = run_program("-m", "tests.support.models.text_models", str(folder))
     assert done.returncode == 0, done.stderr
     for kind in KINDS:
         shutil.copytree(FORESTS / kind, folder / kind)

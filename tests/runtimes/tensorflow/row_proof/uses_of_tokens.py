@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.runtimes.tensorflow.row_proof.drawing import ROWS_AXIS, Draw, Operand, Use, made
 from tests.runtimes.tensorflow.row_proof.uses import recipe
-from tests.support.sentencepieces import piece_model
+from tests.support.models.sentencepieces import piece_model
 
 _TEXTS = ["", "a", "the dog", " Big  dogs!", "una\u00e4ble, x", "\u65e5\u672c the", "z 12,5"]
 _VOCABULARY = ["[UNK]", "the", "a", "do", "##g", "##s", "big", "Big", "un", "##a", "!", ",", "x", "1", "##2", "\u65e5"]

@@ -1,6 +1,6 @@
 """Models with TensorFlow Text in their graphs: the library is found and loaded, and requests share calls rightly.
 
-The oracle is the direct call of each model for each text by itself, in another process (tests/support/text_models.py).
+The oracle is the direct call of each model for each text by itself, in another process (text_models.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODELS = ["bert", "bert_tokens", "fast_bert", "sentencepiece", "sentencepiece_to
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("text") / "models"
-    made = run_program("-m", "tests.support.text_models", str(folder))
+    made = run_program("-m", "tests.support.models.text_models", str(folder))
     assert made.returncode == 0, made.stderr
     return folder
 

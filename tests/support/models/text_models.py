@@ -1,6 +1,6 @@
 """SavedModels with TensorFlow Text in their graphs, and the answers of direct calls: a program, for its library stays.
 
-    python -m tests.support.text_models FOLDER
+    python -m tests.support.models.text_models FOLDER
 
 A process that imports tensorflow_text has its operations until it ends, so tests run this in a process of its own. It
 writes FOLDER/NAME/1 for each of MODELS, and FOLDER.json: the texts, and by model the direct call's answer for each text
@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from tests.support.sentencepieces import piece_model
+from tests.support.models.sentencepieces import piece_model
 
 TEXTS = [
     "the quick brown fox jumps over the lazy dog",
