@@ -101,6 +101,8 @@ def test_without_flags_tensorflow_servings_defaults_hold() -> None:
         ("tensorflow_inter_op_parallelism", 3, {"intra_op_threads": 0, "inter_op_threads": 3}),
         ("enable_model_warmup", False, {"warm_up": False}),
         ("enable_serialization_as_tensor_content", True, {"tensor_content": True}),
+        ("prefer_tflite_model", True, {"runtime": "litert"}),
+        ("prefer_tflite_model", False, {"runtime": "tensorflow"}),
     ],
 )
 def test_each_flag_has_its_settings(flag: str, value: Any, expected: dict[str, Any]) -> None:
