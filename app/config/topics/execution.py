@@ -28,7 +28,7 @@ class ExecutionSettings(BaseModel):
         default_factory=list,
         description="TensorFlow operations that models may use although they read or write files, open connections or "
         "call Python, such as ReadFile,MatchingFiles. A model that would run another one is not loaded. Reading the "
-        "model's own assets and variables is always allowed. So are named operations of TFLite that may end the server.",
+        "model's own assets and variables is always allowed. Operations of TFLite that may end the server, too.",
     )
     operation_libraries: Names[str] = Field(
         default_factory=list,
