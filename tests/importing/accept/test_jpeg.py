@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,18 @@ def test_an_import_is_proven_with_images(tmp_path: Path) -> None:
         "images are decoded to RGB, resized to 16x24 (bilinear), pixels -1..1 (--pixels names another range); "
         "signature 'tensors' takes the model's own inputs"
     ]
+
+
+def test_samples_are_files_or_inputs_of_the_model(tmp_path: Path) -> None:
+    file = image(PHOTO, "PNG")
+    of_files = {"instances": [{"b64": base64.b64encode(file).decode()}]}
+    own = {"signature_name": "tensors", "instances": np.ones((2, 16, 24, 3)).tolist()}
+    for number, (document, signature) in enumerate([(of_files, "serving_default"), (own, "tensors")]):
+        (tmp_path / "samples.json").write_text(json.dumps(document))
+        samples = str(tmp_path / "samples.json")
+        proven, _ = imported(mean_colours(), tmp_path / f"{number}", accept="jpeg", samples=samples)
+        (call,) = (call for call in proven.calls if call.signature == signature)
+        assert len(call.inputs["photo_bytes" if number == 0 else "photo"]) == 1 + number
 
 
 def test_a_saved_model_is_exported_anew(tmp_path: Path) -> None:
