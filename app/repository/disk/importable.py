@@ -34,9 +34,12 @@ _BY_FILE = {
     "pytorch_model.bin": "hugging_face",
     "model.weights.h5": "hugging_face",
     "saved_model/1/saved_model.pb": "hugging_face",
-    "artifacts/model/MLmodel": "mlflow",
+    "artifacts/MLmodel": "mlflow",
     "model/MLmodel": "mlflow",
 }
+
+#: Formats by the form of the path of such a file.
+_BY_FORM = {"*.meta": "checkpoint", "artifacts/*/MLmodel": "mlflow"}
 
 #: Files of SavedModels that are no graphs.
 _OF_SAVED_MODELS = frozenset({"fingerprint.pb", "keras_metadata.pb"})
@@ -57,7 +60,7 @@ def format_of(path: Path) -> str:
             return ""
         return _BY_ENDING.get(path.suffix.lower(), "") or ("checkpoint" if _is_checkpoint(path) else "")
     kind = next((kind for name, kind in _BY_FILE.items() if (path / name).is_file()), "")
-    return kind or ("checkpoint" if next(path.glob("*.meta"), None) else "")
+    return kind or next((kind for form, kind in _BY_FORM.items() if any(path.glob(form))), "")
 
 
 def _is_checkpoint(path: Path) -> bool:
