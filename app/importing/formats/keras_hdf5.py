@@ -19,7 +19,7 @@ from app.importing.formats.keras_parts.config_check import check_size, parse_con
 from app.importing.formats.keras_parts.content import content_of, describe
 from app.importing.formats.keras_parts.hdf5_check import Hdf5
 from app.importing.formats.keras_parts.loading import load_checked
-from app.importing.formats.keras_parts.unbuilt import with_input_shape
+from app.importing.formats.keras_parts.older_configs import readable_config
 from app.importing.formats.refused import read_pickle, read_weights
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.source import Source
@@ -41,7 +41,7 @@ def read(path: Path, order: ImportOrder) -> Source:
     check_size(config)
     version = file.version or "1"  # Keras 1 did not write it
     with tempfile.TemporaryDirectory() as folder:
-        changed = with_input_shape(config, path)
+        changed = readable_config(config, path)
         target = Path(folder) / "model.h5"  # Keras tells formats by the ending
         if changed is None:
             target.symlink_to(path.resolve())

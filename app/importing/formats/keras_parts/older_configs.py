@@ -1,7 +1,13 @@
-"""A Sequential model whose configuration does not say what its input is: the shape, from the first layer's weights."""
+"""Configurations in HDF5 files of older Keras, changed where they say too much or too little.
+
+- Arguments that Keras 3 no longer has are left out where they have the value that it always has.
+- A Sequential model that does not say what its input is gets the shape from its first layer's weights.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +16,45 @@ import h5py
 _SHAPES = ("batch_input_shape", "batch_shape", "input_shape", "build_input_shape", "input_dim")
 
 
-def with_input_shape(config: dict[str, Any], path: Path) -> dict[str, Any] | None:
+#: Arguments of layers that Keras 3 does not have, and the value that it always has.
+_GONE: Mapping[str, object] = {"time_major": False, "groups": 1, "rng_type": "stateful"}
+
+#: The layers that still have them.
+_STILL = {"groups": ("Conv1D", "Conv2D", "Conv3D")}
+
+
+def readable_config(config: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    """The configuration of an HDF5 file as both libraries read it; None if it needs no change."""
+    changed = json.loads(json.dumps(config))
+    gone = sum(_without_gone(node) for node in _objects(changed))
+    return _with_input_shape(changed, path) or (changed if gone else None)
+
+
+def _objects(value: object) -> Iterator[dict[str, Any]]:
+    """All objects in a configuration."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting.extend(node.values())
+        elif isinstance(node, list):
+            waiting.extend(node)
+
+
+def _without_gone(node: dict[str, Any]) -> int:
+    """Removes such arguments of one layer; returns how many."""
+    inner = node.get("config")
+    if not isinstance(inner, dict):
+        return 0
+    layer = node.get("class_name")
+    gone = [key for key, value in _GONE.items() if inner.get(key) == value and layer not in _STILL.get(key, ())]
+    for key in gone:
+        del inner[key]
+    return len(gone)
+
+
+def _with_input_shape(config: dict[str, Any], path: Path) -> dict[str, Any] | None:
     """The configuration of an HDF5 file with the shape of its input; None if it says that, or nothing can be told."""
     inner = config["config"]
     layers = inner if isinstance(inner, list) else inner.get("layers")
