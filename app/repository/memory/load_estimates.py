@@ -1,8 +1,8 @@
 """Estimates of the memory that a load takes: by the files of the version, and by earlier loads of the model.
 
 Measured with 300 MB each: variables take their size on disk. Constants in a graph take 14 times their size at the peak
-of the load, since TensorFlow parses the graph, imports it, and copies it into functions; 8 times stay. A TFLite file is
-read once, and packed for each interpreter.
+of the load, since TensorFlow parses the graph, imports it, and copies it into functions; 8 times stay. A TFLite file
+takes three times its size (100 MB): once as it is, and packed for each of two interpreters.
 """
 
 from __future__ import annotations
