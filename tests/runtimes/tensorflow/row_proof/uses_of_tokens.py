@@ -4,34 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from app.runtimes.tensorflow.operation_libraries.known_libraries import known_as
+from app.runtimes.tensorflow.operation_libraries.needed import installed
+from app.runtimes.tensorflow.operation_libraries.shared_libraries import Loadable
+from app.runtimes.tensorflow.row_proof import rules  # noqa: F401 - entering the rules
+from app.runtimes.tensorflow.row_proof.call import RULES
 from tests.runtimes.tensorflow.row_proof.drawing import ROWS_AXIS, Draw, Operand, Use, made
-from tests.runtimes.tensorflow.row_proof.uses import recipe
+from tests.runtimes.tensorflow.row_proof.uses import NOT_CALLED, recipe
 from tests.support.models.sentencepieces import piece_model
 
 _TEXTS = ["", "a", "the dog", " Big  dogs!", "una\u00e4ble, x", "\u65e5\u672c the", "z 12,5"]
 _VOCABULARY = ["[UNK]", "the", "a", "do", "##g", "##s", "big", "Big", "un", "##a", "!", ",", "x", "1", "##2", "\u65e5"]
 
 
-def _load() -> dict[str, Callable[..., Any]]:
+def _load(library: Loadable | None) -> dict[str, Callable[..., Any]]:
     """The functions of TensorFlow Text's operations, by their names with underscores."""
-    spec = find_spec("tensorflow_text")
-    assert spec is not None
     found: dict[str, Callable[..., Any]] = {}
-    for folder in spec.submodule_search_locations or ():
-        for file in sorted(Path(folder, "python", "ops").glob("*.so")):
-            module = tf.load_op_library(str(file))
-            found |= {name: getattr(module, name) for name in dir(module) if name.islower() and name[0] != "_"}
+    for file in library.files if library else ():
+        module = tf.load_op_library(file)
+        found |= {name: getattr(module, name) for name in dir(module) if name.islower() and name[0] != "_"}
     return found
 
 
-_TEXT_OPERATIONS = _load()
+_KNOWN = known_as("tensorflow-text")
+assert _KNOWN is not None
+_LIBRARY = installed(_KNOWN)
+if _LIBRARY is None:  # `make oldest` has that of another TensorFlow
+    NOT_CALLED |= {name: "needs TensorFlow Text for this TensorFlow" for name in RULES if _KNOWN.has(name)}
+_TEXT_OPERATIONS = _load(_LIBRARY)
 
 
 def _texts(d: Draw) -> Operand:

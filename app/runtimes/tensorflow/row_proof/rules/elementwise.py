@@ -181,6 +181,8 @@ def add(call: Call, a: Value, b: Value) -> Results:
 def of_numbers(call: Call, a: Value, b: Value) -> Results:
     if isinstance(a, Offsets) and isinstance(b, Offsets) and call.node.op == "Sub":
         return _lengths(call, a, b)
+    if call.node.op == "Mul" and isinstance(a, Splits) and constant(b) == [1]:
+        return a  # of rows with one entry each
     return _known_numbers(call, a, b) or of_elements(call, a, b)
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from app.runtimes.tensorflow.row_proof.abstract_values import Numbers, Rows, Size, Uniform, Value, all_uniform, ints_of
+from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Numbers,
+    Rows,
+    Size,
+    Splits,
+    Uniform,
+    Value,
+    all_uniform,
+    ints_of,
+)
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
 from app.runtimes.tensorflow.row_proof.dimensions import Product, divided, is_space, spaces, symbol
 from app.runtimes.tensorflow.row_proof.rules.shaping import MAX_INTS
@@ -25,7 +34,10 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
         block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
         if block is not None and (isinstance(block, Product) or block > 0):
             return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
-    if isinstance(limit, Size) and call.symbols.one_less(limit.ints[0]):
+    # 3. The row splits of rows with one entry each: a range from 0 by 1 to their number and 1.
+    if isinstance(limit, Size) and (rows := call.symbols.one_less(limit.ints[0])):
+        if begin == (0,) and step == (1,):
+            return Splits(rows.symbols[0], rows.symbols[0])
         raise call.unknown("it counts row splits")
     if isinstance(limit, Rows):
         raise call.unknown("how far it counts depends on rows")
