@@ -82,13 +82,13 @@ def _transformers(path: Path, config: Mapping[str, Any], order: ImportOrder) -> 
     library = _library(
         "transformers", f"TensorFlow classes of transformers are needed, which are not installed: {_HOW}"
     )
-    found = next((getattr(library, name, None) for name in names if name.isidentifier()), None)
+    found: Any = next((getattr(library, name, None) for name in names if name.isidentifier()), None)
     if found is None or not isinstance(found, type):
         raise CannotImport(
             f"transformers {library.__version__} has no class of TensorFlow for it ({', '.join(names)}); {_HOW}"
         )
     try:
-        model: Any = found.from_pretrained(  # type: ignore[attr-defined]
+        model: Any = found.from_pretrained(
             str(path), local_files_only=True, use_safetensors=False, trust_remote_code=order.trust
         )
     except Exception as error:  # whatever the library raises
