@@ -76,7 +76,7 @@ _USED = (
 _RETRIES = (
     "A load that failed is tried again when the model's files change; if they could not be read, after 1 to 60 s."
 )
-_INTERPRETERS = "A TFLite model has as many interpreters as there are batches in flight."
+_INTERPRETERS = "A TFLite model has an interpreter for each batch in flight, and one more."
 _XLA = "Ferry measures whether XLA is faster; FERRY_EXECUTION_VARIANT fixes the choice."
 
 _IDLE = (

@@ -51,8 +51,9 @@ class LiteRTRuntime:
             first = make()
         except Exception as error:
             raise load_failure(path, why_not_loaded(error)) from error
-        # State is that of one interpreter.
-        most = 1 if functions.is_stateful else max(1, self.batches_in_flight)
+        # One for each batch in flight, and one for calls that measure: a request never waits for these, which may take
+        # long, while the event loop makes its call. State is that of one interpreter.
+        most = 1 if functions.is_stateful else self.batches_in_flight + 1
         return LiteRTModel(functions, Interpreters(first, make, most, keeps=functions.is_stateful), ran)
 
 

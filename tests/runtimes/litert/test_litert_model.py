@@ -130,7 +130,7 @@ def test_interpreters_are_bounded_and_let_go(load: Load) -> None:
         steps = {"steps": np.array([2000], np.int32)}
         for done in [threads.submit(model.run, DEFAULT, steps, ()) for _ in range(12)]:
             done.result()
-    assert len(interpreters()) == before + 2
+    assert len(interpreters()) == before + 3  # of two batches in flight, and of a call that measures
     model.close()
     assert len(interpreters()) == before
 
