@@ -83,7 +83,7 @@ def _transformers(path: Path, config: Mapping[str, Any], order: ImportOrder) -> 
         "transformers", f"TensorFlow classes of transformers are needed, which are not installed: {_HOW}"
     )
     found: Any = next((getattr(library, name, None) for name in names if name.isidentifier()), None)
-    if found is None or not isinstance(found, type):
+    if not hasattr(found, "from_pretrained"):
         raise CannotImport(
             f"transformers {library.__version__} has no class of TensorFlow for it ({', '.join(names)}); {_HOW}"
         )
