@@ -11,6 +11,9 @@ With t(a) for the tensor in a call for a:
 - Splits: row splits of a ragged tensor: `entries` is the space of its values.
 - Offsets: the begins or the ends of the rows of a ragged tensor, t(a ++ b) = t(a) ++ (t(b) + the number of entries in
   a), laid out as Rows; from 0 to the number of entries.
+- MovedOffsets, Stack, PartPlaces, PartSplits: steps of tf.concat of ragged tensors along axis 1. A Stack is ragged
+  tensors one behind the other: values or row splits. PartPlaces are the places of the rows of a stack, PartSplits the
+  row splits of its rows in turn: the first row of each part, the second of each, ...
 - Count: depends on the number of rows, or of their entries, in some other way.
 - ListOf: a TensorList or TensorArray whose elements are all alike, or (`by_rows`) one for each row.
 - Sink: the list that a loop over rows fills, one element in each iteration.
@@ -89,11 +92,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The places of rows. rows: the layout. limit: the number of places, such as `2 * ROWS`; all numbers are below."""
+    """The places of rows. rows: the layout. limit: the number of places, such as `2 * ROWS`; all numbers are below.
+
+    counted: whether they are all numbers from 0 to the limit, in order.
+    """
 
     rows: Rows
     limit: Dim
     origins: int = 0
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +132,58 @@ class Splits:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Places between entries, one for each row, such as row splits without the first one. `entries`: their space."""
+    """Places between entries, one for each row, such as row splits without the first one. `entries`: their space.
+
+    ends: whether these are the row splits without the first one.
+    """
 
     rows: Rows
     entries: int
+    origins: int = 0
+    ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MovedOffsets:
+    """The ends of the rows of a ragged tensor that comes behind the entries of the spaces `behind` (sorted)."""
+
+    entries: int
+    of: int
+    behind: tuple[int, ...]
+    origins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Ragged tensors one behind the other: the space of each one's entries, and the values or the rows of the splits.
+
+    values: the shape of a value; None for row splits. of: the space of the rows of each, for row splits.
+    """
+
+    entries: tuple[int, ...]
+    values: Shape | None = None
+    of: int = 0
+    origins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlaces:
+    """The places of the rows of a stack: [parts, rows], or `by_row` [rows, parts], or that as a vector (`flat`)."""
+
+    parts: int
+    of: int
+    by_row: bool = False
+    flat: bool = False
+    origins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartSplits:
+    """Row splits of `parts` rows for each row of the space `of`."""
+
+    entries: int
+    of: int
+    parts: int
     origins: int = 0
 
 
@@ -174,7 +229,23 @@ class Taint:
     origins: int = 0
 
 
-Value = Uniform | Rows | Size | Numbers | Places | Index | Splits | Offsets | Count | ListOf | Sink | MoreRows | Taint
+Concatenation = MovedOffsets | Stack | PartPlaces | PartSplits
+Value = (
+    Uniform
+    | Rows
+    | Size
+    | Numbers
+    | Places
+    | Index
+    | Splits
+    | Offsets
+    | Concatenation
+    | Count
+    | ListOf
+    | Sink
+    | MoreRows
+    | Taint
+)
 
 
 def all_uniform(*values: Value) -> bool:

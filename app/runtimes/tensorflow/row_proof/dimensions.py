@@ -102,6 +102,7 @@ class Symbols:
         self._numbers: set[int] = set()  # symbols that may be below 0
         self._full: set[int] = set()  # spaces with at least one entry in each row
         self._one_more: dict[int, Product] = {}  # by space
+        self._totals: dict[tuple[int, ...], Product] = {}  # by spaces
         self._varying = 0
         #: How many loops are around the present step.
         self.level = 0
@@ -167,6 +168,24 @@ class Symbols:
     def one_less(self, dim: Dim) -> Product | None:
         """The number of a space, for that and 1; None for other numbers."""
         return next((symbol(space) for space, more in self._one_more.items() if more == dim), None)
+
+    def total(self, a: Dim, b: Dim) -> Product | None:
+        """The sum of numbers of spaces, or of such sums; None for other numbers."""
+        one, other = self.summed(a), self.summed(b)
+        if not one or not other:
+            return None
+        whole = tuple(sorted(one + other))
+        if whole not in self._totals:
+            self._totals[whole] = self.varying()
+        return self._totals[whole]
+
+    def summed(self, dim: Dim) -> tuple[int, ...]:
+        """The spaces, sorted, whose numbers add up to a number; empty for other numbers."""
+        if isinstance(dim, int) or len(dim.symbols) != 1:
+            return ()
+        if is_space(dim.symbols[0]):
+            return dim.symbols * dim.factor if 0 < dim.factor <= _MAX_SYMBOLS else ()
+        return next((spaces for spaces, total in self._totals.items() if total == dim), ())
 
     def fill(self, space: int) -> None:
         """Notes that each row has at least one entry of a space."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.runtimes.tensorflow.row_proof.abstract_values import (
+    Concatenation,
     Count,
     Index,
     ListOf,
@@ -100,6 +101,8 @@ def outside(value: Value, symbols: Symbols, level: int, new_dim: NewDim) -> Valu
         return item if isinstance(item, Taint) else Sink(value.token, item, value.origins)
     if isinstance(value, Size) and any(map(inner, value.ints)):
         return Taint("unknown", "a loop changes a size", value.origins)
+    if isinstance(value, Concatenation):
+        return Taint("unknown", "a loop joins ragged tensors", value.origins)
     if isinstance(value, Numbers | Places | Index | Splits | Offsets) and any(map(inner, _spaces_in(value))):
         return Taint("unknown", "a loop changes how many entries there are", value.origins)
     return value

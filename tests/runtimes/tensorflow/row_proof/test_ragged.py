@@ -22,6 +22,14 @@ def _characters(text: Any) -> Any:
     return tf.strings.unicode_split(text, "UTF-8")
 
 
+def _lower(text: Any) -> Any:
+    return _characters(tf.strings.lower(text))
+
+
+def _mark(text: Any) -> Any:
+    return tf.fill([tf.shape(text)[0], 1], "|")
+
+
 def _words_of_characters(text: Any) -> Any:
     """Rows of words of characters, by row splits alone."""
     words = tf.strings.split(text)
@@ -37,6 +45,10 @@ _PROVEN: dict[str, Callable[[Any], Any]] = {
     "code_points": lambda t: tf.strings.unicode_decode(t, "UTF-8").to_tensor(shape=[None, 3]) * 2,
     "and_back": lambda t: tf.strings.unicode_encode(tf.strings.unicode_decode(t, "UTF-8"), "UTF-8"),
     "hashed": lambda t: tf.strings.to_hash_bucket_fast(_characters(t), 9).to_tensor(shape=[None, 5]),
+    "side_by_side": lambda t: tf.concat([_characters(t), _lower(t)], 1).to_tensor(shape=[None, 5]),
+    "with_marks": lambda t: tf.concat([_mark(t), _characters(t), _mark(t), _lower(t), _mark(t)], 1).to_tensor(
+        shape=[None, 9]
+    ),
     "ngrams": lambda t: tf.strings.ngrams(_characters(t), 2).to_tensor(shape=[None, 2]),
 }
 
@@ -73,6 +85,8 @@ _MIXING: dict[str, Callable[[Any], Any]] = {
     "order_of_all": lambda t: tf.sort(tf.strings.unicode_decode(t, "UTF-8").values),
     "first_of_all": lambda t: tf.fill([tf.shape(t)[0]], _characters(t).values[0]),
     "splits": lambda t: _characters(t).row_splits,
+    "one_below_the_other": lambda t: tf.concat([_characters(t), _lower(t)], 0).to_tensor(shape=[None, 5]),
+    "side_by_side_with_a_turn": lambda t: tf.concat([_characters(t), _lower(t)[::-1]], 1).to_tensor(shape=[None, 5]),
     "splits_of_another": lambda t: tf.RaggedTensor.from_row_splits(
         tf.strings.split(t).values, _characters(t).row_splits, validate=False
     ).to_tensor(shape=[None, 3]),

@@ -174,6 +174,35 @@ def ngrams(d: Draw, operation: str) -> Use:
     return use
 
 
+@recipe("RaggedGather")
+def gather(d: Draw, operation: str) -> Use:
+    """Ragged tensors side by side, as tf.concat makes them; or one of its steps is another."""
+    parts = [_ragged(d) for _ in range(d.one(2, 3))]
+    wrong = d.one("", "", "", "turn", "places", "splits", "values", "dense")
+
+    def use(x: Any, u: Any) -> list[Any]:
+        made = [each(x, u) for each in parts]
+        values, splits = [each for each, _ in made], [each for _, each in made]
+        count, rows = len(parts), tf.shape(splits[0], tf.int64)[0] - 1
+        joined, behind = [splits[0]], splits[0][-1]
+        for each in splits[1:]:
+            joined.append(each[1:] + (each[-1] if wrong == "splits" else behind))
+            behind += each[-1]
+        places = tf.reshape(tf.range(count * rows), [count, -1])
+        taken_places = tf.reshape(places if wrong == "turn" else tf.transpose(places), [-1])
+        if wrong == "dense":
+            values[0] = tf.cast(x[:, 0] > 0, tf.int32)
+        taken = tf.raw_ops.RaggedGather(
+            params_nested_splits=[tf.concat(joined, 0)],
+            params_dense_values=tf.concat(values[::-1] if wrong == "values" else values, 0),
+            indices=taken_places // 2 if wrong == "places" else taken_places,
+            OUTPUT_RAGGED_RANK=1,
+        )
+        return [taken.output_nested_splits[0][::count], taken.output_dense_values]
+
+    return use
+
+
 # --- TensorFlow Text ---
 
 

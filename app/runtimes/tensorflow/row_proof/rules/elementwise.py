@@ -9,6 +9,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Index,
     Ints,
     MoreRows,
+    MovedOffsets,
     Numbers,
     Offsets,
     Places,
@@ -174,7 +175,15 @@ def select(call: Call, condition: Value, a: Value, b: Value) -> Results:
 
 @rule("Add AddV2")
 def add(call: Call, a: Value, b: Value) -> Results:
-    return next_row(a, b) or of_numbers(call, a, b)
+    return next_row(a, b) or _moved_offsets(call, a, b) or _moved_offsets(call, b, a) or of_numbers(call, a, b)
+
+
+def _moved_offsets(call: Call, ends: Value, size: Value) -> MovedOffsets | None:
+    """The ends of the rows of a ragged tensor that comes behind others, whose entries `size` counts."""
+    if not isinstance(ends, Offsets) or not ends.ends or not isinstance(size, Size) or size.shape != ():
+        return None
+    behind = call.symbols.summed(size.ints[0])
+    return MovedOffsets(ends.entries, ends.rows.space, behind) if behind else None
 
 
 @rule("Sub Mul Div FloorDiv Maximum Minimum")
@@ -227,7 +236,9 @@ def _sum(call: Call, x: Dim, y: Dim) -> Dim | None:
     for one, other in ((x, y), (y, x)):
         if one == 1 and isinstance(other, Product) and other.factor == 1 and _is_one_space(other):
             return call.symbols.one_more(other.symbols[0])
-    return times(x, 2) if x == y else _uniform_size(call, "+", *sorted((x, y), key=str))
+    if x == y:
+        return times(x, 2)
+    return call.symbols.total(x, y) or _uniform_size(call, "+", *sorted((x, y), key=str))
 
 
 def _is_one_space(dim: Product) -> bool:

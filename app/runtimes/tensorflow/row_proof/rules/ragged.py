@@ -13,9 +13,12 @@ from typing import NamedTuple
 from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
     Offsets,
+    PartPlaces,
+    PartSplits,
     Rows,
     Size,
     Splits,
+    Stack,
     Taint,
     Uniform,
     Value,
@@ -133,6 +136,30 @@ def ragged_range(call: Call, starts: Value, limits: Value, deltas: Value) -> Res
     if isinstance(starts, Offsets) or isinstance(limits, Offsets):
         raise call.unknown("it counts by the places of entries")
     return [splits, entries_of(space)]
+
+
+# --- joins along axis 1 ---
+
+
+@rule("RaggedGather")
+def gather(call: Call, *operands: Value) -> Results:
+    """The rows of a stack in turn: one of each part for the first row, and so on."""
+    *splits, values, places = operands
+    stack = splits[0]
+    if (
+        len(splits) != 1
+        or not isinstance(stack, Stack)
+        or not isinstance(values, Stack)
+        or not isinstance(places, PartPlaces)
+        or stack.values is not None
+        or values.values is None
+        or not places.flat
+    ):
+        raise call.unknown("it takes rows of a ragged tensor by places that are not followed")
+    if stack.entries != values.entries or (places.parts, places.of) != (len(stack.entries), stack.of):
+        raise call.unknown("it takes rows of ragged tensors that do not belong together")
+    space = call.symbols.new_space()
+    return [PartSplits(space, stack.of, places.parts), entries_of(space, *values.values)]
 
 
 # --- text of TensorFlow's own ---

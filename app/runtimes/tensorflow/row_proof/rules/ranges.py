@@ -33,7 +33,7 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
         found = spaces(dim)
         block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
         if block is not None and (isinstance(block, Product) or block > 0):
-            return Numbers(Rows((dim,), 0, 1, block, found[0]), dim)
+            return Numbers(Rows((dim,), 0, 1, block, found[0]), dim, counted=True)
     # 3. The row splits of rows with one entry each: a range from 0 by 1 to their number and 1.
     if isinstance(limit, Size) and (rows := call.symbols.one_less(limit.ints[0])):
         if begin == (0,) and step == (1,):

@@ -9,16 +9,20 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Index,
     Ints,
     ListOf,
+    MovedOffsets,
     Numbers,
     Offsets,
+    PartPlaces,
     Places,
     Rows,
     Size,
     Splits,
+    Stack,
     Taint,
     Uniform,
     Value,
     all_uniform,
+    constant,
     ints_of,
     numbers_of,
     rows_at,
@@ -82,7 +86,9 @@ def is_vector(value: Value) -> bool:
 
 def moved(value: Value, rows: Rows) -> Value:
     """The value with its rows laid out anew."""
-    return replace(value, rows=rows) if isinstance(value, Numbers | Index) else rows
+    if isinstance(value, Numbers):
+        return replace(value, rows=rows, counted=False)
+    return replace(value, rows=rows) if isinstance(value, Index) else rows
 
 
 def laid_out(call: Call, value: Value) -> Rows:
@@ -123,7 +129,20 @@ def reshape(call: Call, value: Value, shape: Value) -> Results:
         return _of_uniform(call, value, wanted)
     if isinstance(value, Places) and value.rows.axis == 0 and value.rows.shape[1:] == (1,) and wanted == (-1,):
         return Numbers(rows_at(value.rows.shape[:1], 0, value.rows), symbol(value.of))
+    if places := _of_parts(value, wanted):
+        return places
     return moved(value, _reshaped(call, laid_out(call, value), wanted))
+
+
+def _of_parts(value: Value, wanted: Ints) -> PartPlaces | None:
+    """The places of the rows of a stack, if it is those that are reshaped."""
+    if isinstance(value, PartPlaces) and value.by_row and wanted == (-1,):
+        return replace(value, flat=True)
+    if isinstance(value, Numbers) and value.counted and len(wanted) == 2 and wanted[1] == -1:
+        parts = wanted[0]
+        if isinstance(parts, int) and parts > 1 and value.limit == times(symbol(value.rows.space), parts):
+            return PartPlaces(parts, value.rows.space)
+    return None
 
 
 def _of_unknown_shape(call: Call, value: Value, shape: Value) -> Uniform:
@@ -233,6 +252,8 @@ def squeezed_places(call: Call, value: Places, axes: list[int]) -> Value:
 
 @rule("Transpose ConjugateTranspose")
 def transpose(call: Call, value: Value, permutation: Value) -> Results:
+    if isinstance(value, PartPlaces) and not value.by_row and constant(permutation) == [1, 0]:
+        return replace(value, by_row=True)
     shape = call.shape(value)
     order = [normal_axis(call, each, len(shape)) for each in call.constant(permutation, "permutation")]
     if sorted(order) != list(range(len(shape))):
@@ -302,6 +323,8 @@ def concat(call: Call, *operands: Value) -> Results:
     # 1. Places and sizes.
     if isinstance(values[0], Numbers):
         return _places(call, values[0], values[1:], axis)
+    if axis == 0 and (stack := _stacked(values)):
+        return stack
     with_sizes = any(isinstance(each, Size) for each in values)
     if all(map(is_vector, values)):
         flat = tuple([each for vector in map(ints_of, values) for each in vector or ()])
@@ -323,6 +346,24 @@ def concat(call: Call, *operands: Value) -> Results:
         outer = _plus(call, outer, call.rows(each).outer)
     dim = rows_dim(outer, rows.space, rows.block)
     return Rows((*rows.shape[:axis], dim, *rows.shape[axis + 1 :]), axis, outer, rows.block, rows.space)
+
+
+def _stacked(values: tuple[Value, ...]) -> Stack | None:
+    """The values or the row splits of ragged tensors one behind the other; None if these are others."""
+    first = values[0]
+    if isinstance(first, Splits):
+        entries = [first.entries]
+        for each in values[1:]:
+            if not isinstance(each, MovedOffsets) or each.of != first.of or each.behind != tuple(sorted(entries)):
+                return None
+            entries.append(each.entries)
+        return Stack(tuple(entries), None, first.of)
+    rows = [each for each in values if isinstance(each, Rows) and each.axis == 0 and each.plain]
+    inner = {each.shape[1:] for each in rows}
+    if len(rows) < len(values) or len(inner) > 1 or len({each.space for each in rows}) == 1:
+        return None
+    shape = inner.pop()
+    return None if any(map(has_space, shape)) else Stack(tuple([each.space for each in rows]), shape)
 
 
 def _concat_shape(call: Call, shapes: list[Shape], axis: int) -> Shape:

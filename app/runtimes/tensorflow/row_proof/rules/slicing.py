@@ -10,6 +10,7 @@ from typing import NamedTuple
 from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
     Offsets,
+    PartSplits,
     Places,
     Rows,
     Size,
@@ -108,6 +109,8 @@ def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: V
     shape = full_shape(value)
     if isinstance(value, Splits):
         return _of_splits(call, value, cuts)
+    if isinstance(value, PartSplits) and cuts == [Cut("cut", None, None, value.parts)]:
+        return Splits(value.entries, value.of)
     if shape is None or isinstance(value, Size):
         raise call.unknown("what it cuts is not followed")
     each_axis = _for_each_axis(call, cuts, len(shape))
@@ -124,7 +127,7 @@ def _of_splits(call: Call, value: Splits, cuts: list[Cut]) -> Value:
     ends = (cut.begin, cut.end) == (1, None)
     begins = cut.begin in (None, 0) and cut.end == -1
     if cut.kind == "cut" and cut.stride == 1 and (ends or begins):
-        return Offsets(entries_of(value.of), value.entries)
+        return Offsets(entries_of(value.of), value.entries, ends=ends)
     raise call.unknown("it cuts the row splits of a ragged tensor")
 
 
