@@ -28,6 +28,8 @@ from app.runtimes.tensorflow import private_api
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
 from app.runtimes.tensorflow.graph_nodes import data_inputs, node_of, sizes_of
 from app.runtimes.tensorflow.graph_part import full_name, part_of
+from app.runtimes.tensorflow.operation_libraries.needed import OperationsMissing, load_needed, needed_libraries
+from app.runtimes.tensorflow.operation_libraries.shared_libraries import LibraryUnusable
 from app.runtimes.tensorflow.saved_model.operation_check import ForbiddenOperation, check_operations
 
 tf1 = tf.compat.v1
@@ -65,10 +67,18 @@ def checked_part(graph: Any, ends: Ends) -> Any:
 
 
 def check_meta_graph(meta_graph: Any, called: Sequence[str] = ()) -> None:
-    """Raises CannotImport: an operation that runs reaches outside. `called`: functions of its objects that run, too."""
+    """Checks a graph before anything of it runs, and loads the libraries of operations that it needs.
+
+    Args:
+        called: functions of its objects that run, beside its signatures.
+
+    Raises CannotImport: an operation that runs reaches outside, or is in no library that is there.
+    """
     try:
+        needed = needed_libraries(meta_graph)
         check_operations(meta_graph, load_settings({}).allowed_operations, called)
-    except ForbiddenOperation as error:
+        load_needed(needed, "the source")
+    except (ForbiddenOperation, LibraryUnusable, OperationsMissing) as error:
         raise CannotImport(f"{error}") from None
 
 
@@ -85,14 +95,7 @@ def import_into_graph(graph: Any, producer: Any = None) -> Any:
 
 def rejected(error: Exception) -> CannotImport:
     """The refusal for an error of TensorFlow at the import of a graph."""
-    text = first_meaningful_line(error)
-    if "Op type not registered" in text:
-        operation = text.split("'")[1] if "'" in text else text
-        return CannotImport(
-            f"its operation {operation} is not registered: a library that defines it is missing; the setting "
-            "operation_libraries names libraries"
-        )
-    return CannotImport(f"TensorFlow rejects its graph: {text}")
+    return CannotImport(f"TensorFlow rejects its graph: {first_meaningful_line(error)}")
 
 
 def with_placeholders(part: Any, ends: Ends, imported: Any) -> tuple[Any, Ends]:

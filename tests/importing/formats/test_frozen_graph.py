@@ -226,5 +226,5 @@ def test_an_unknown_operation_names_itself(tmp_path: Path) -> None:
     graph = graph_of(lambda: tf.abs(tf1.placeholder(tf.float32, [None], name="x"), name="y"))
     next(node for node in graph.node if node.name == "y").op = "Frobnicate"
     (tmp_path / "graph.pb").write_bytes(graph.SerializeToString())
-    with pytest.raises(CannotImport, match="its operation Frobnicate is not registered"):
+    with pytest.raises(CannotImport, match="operation Frobnicate "):
         source_of(tmp_path / "graph.pb")
