@@ -11,9 +11,9 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-#: The most elements that all vectors of tables together may have: vectors may be shared, so that few bytes refer to
-#: many. Chosen: a hundred times those of the largest public files.
-_MOST_TABLES = 4_000_000
+#: The most that may be read of a file: numbers of vectors, bytes of texts, and _A_TABLE for each table. Parts may be
+#: shared, so that few bytes refer to many. Chosen: ten times what the largest public models need; it takes seconds.
+_MOST, _A_TABLE = 8_000_000, 16
 
 
 class NotAFlatbuffer(ValueError):
@@ -25,7 +25,7 @@ class Flatbuffer:
 
     def __init__(self, content: bytes | memoryview) -> None:
         self.content = content
-        self._left = _MOST_TABLES
+        self._left = _MOST
 
     @property
     def root(self) -> Table:
@@ -38,7 +38,7 @@ class Flatbuffer:
         return struct.unpack_from(form, self.content, place)[0]
 
     def take(self, count: int) -> None:
-        """Counts tables that are read."""
+        """Counts what is read. Raises NotAFlatbuffer if it is too much."""
         self._left -= count
         if self._left < 0:
             raise NotAFlatbuffer
@@ -59,11 +59,13 @@ class Table:
 
     def text(self, field: int) -> str:
         place, count = self._vector(field, 1)
+        self._buffer.take(count)
         return bytes(self._buffer.content[place : place + count]).decode(errors="replace")
 
     def numbers(self, field: int, form: str = "i") -> tuple[Any, ...]:
         """The numbers of a vector."""
         place, count = self._vector(field, struct.calcsize(form))
+        self._buffer.take(count)
         return struct.unpack_from(f"<{count}{form}", self._buffer.content, place) if count else ()
 
     def part(self, field: int) -> memoryview:
@@ -78,7 +80,7 @@ class Table:
     def tables(self, field: int) -> Iterator[Table]:
         """The tables of a vector."""
         place, count = self._vector(field, 4)
-        self._buffer.take(count)
+        self._buffer.take(count * _A_TABLE)
         for each in range(place, place + 4 * count, 4):
             yield Table(self._buffer, each + self._buffer.number("<I", each))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,6 +51,37 @@ def test_wrong_bytes_are_told_or_read(tmp_path: Path) -> None:
                 faults.append(str(error))
     assert faults
     assert not any("\n" in fault for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "tensors", "name", "sizes"), [(3000, 3000, 1, 1), (1, 3000, 30_000, 1), (1, 3000, 1, 30_000)]
+)
+def test_parts_that_are_shared_are_not_read_for_ever(graphs: int, tensors: int, name: int, sizes: int) -> None:
+    """A file of some KB may refer to as many parts as it likes, by referring to the same one again."""
+    builder = flatbuffers.Builder()
+    title = builder.CreateString("x" * name)
+    shape = builder.CreateNumpyVector(np.ones(sizes, np.int32))
+    builder.StartObject(8)
+    builder.PrependUOffsetTRelativeSlot(0, shape, 0)
+    builder.PrependUOffsetTRelativeSlot(3, title, 0)
+    tensor = builder.EndObject()
+    graph = _shared(builder, 4, 0, tensor, tensors)
+    builder.Finish(_shared(builder, 8, 2, graph, graphs), b"TFL3")
+    content = bytes(builder.Output())
+    assert len(content) < 200_000
+    with pytest.raises(TFLiteFileError, match="cut short or no TFLite model"):
+        read_tflite(content)
+
+
+def _shared(builder: Any, fields: int, field: int, table: int, times: int) -> int:
+    """A table with a vector that refers to one table so many times."""
+    builder.StartVector(4, times, 4)
+    for _ in range(times):
+        builder.PrependUOffsetTRelative(table)
+    vector = builder.EndVector()
+    builder.StartObject(fields)
+    builder.PrependUOffsetTRelativeSlot(field, vector, 0)
+    return int(builder.EndObject())
 
 
 def test_a_signature_without_names_has_those_of_the_tensors() -> None:
