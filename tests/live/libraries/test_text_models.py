@@ -17,7 +17,7 @@ import pytest
 from tests.support.forks.programs import run_program
 from tests.support.processes import ServerProcess, serving
 
-MODELS = ["bert", "bert_tokens", "fast_bert", "sentencepiece", "sentencepiece_tokens", "ngrams"]
+MODELS = ["bert", "bert_tokens", "fast_bert", "sentencepiece", "sentencepiece_tokens", "ngrams", "packed"]
 
 
 @pytest.fixture(scope="module")

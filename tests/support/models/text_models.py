@@ -92,6 +92,19 @@ def _ngrams(module: Any, folder: Path) -> Body:
     return body
 
 
+def _packed(module: Any, folder: Path) -> Body:
+    """The inputs of BERT: [CLS] tokens [SEP], cut and padded."""
+    tokens_of = _bert(module, folder)
+
+    def body(text: Any) -> Any:
+        (tokens,) = tensorflow_text.RoundRobinTrimmer(_LENGTH - 2).trim([tokens_of(text)])
+        segments, _ = tensorflow_text.combine_segments([tokens], start_of_sequence_id=2, end_of_segment_id=3)
+        numbers, mask = tensorflow_text.pad_model_inputs(segments, _LENGTH)
+        return numbers * 2 + mask
+
+    return body
+
+
 #: By name: the tokens, or what else is made of a text, and whether they are padded and classified.
 MODELS: dict[str, tuple[Callable[[Any, Path], Body], bool]] = {
     "bert": (_bert, True),
@@ -100,6 +113,7 @@ MODELS: dict[str, tuple[Callable[[Any, Path], Body], bool]] = {
     "sentencepiece": (_pieces, True),
     "sentencepiece_tokens": (_pieces, False),
     "ngrams": (_ngrams, False),
+    "packed": (_packed, False),
 }
 
 
