@@ -34,6 +34,6 @@ def read(path: Path, order: ImportOrder) -> Source:
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder) / "model.keras"  # Keras tells formats by the ending
         link.symlink_to(path.resolve())
-        model, library = load_checked(link, archive.config, archive.weights_bytes, archive.version, order)
+        model, library = load_checked(lambda _: (link, archive.config), archive.weights_bytes, archive.version, order)
     written_by = f"Keras {archive.version}" if archive.version else "Keras"
     return source_of(model, library, f"{written_by} archive")

@@ -41,7 +41,7 @@ def source_of(model: Any, library: Library, written_by: str) -> Source:
 def resources_of(model: Any) -> Iterator[Any]:
     """The variables and tables of a model, without Keras' own objects around them."""
     seen: set[int] = set()
-    for found in (*tf.train.TrackableView(model).descendants(), *_states(model)):
+    for found in (*tf.train.TrackableView(model).descendants(), *model.variables, *_states(model)):
         resource = found if isinstance(found, tf.Variable | _Resource) else getattr(found, "value", None)
         if isinstance(resource, tf.Variable | _Resource) and id(resource) not in seen:
             seen.add(id(resource))
