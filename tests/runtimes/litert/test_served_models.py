@@ -23,6 +23,7 @@ from tests.support import savedmodels
 from tests.support.processes import ServerProcess, free_port, serving
 from tests.support.tensor_protos import encode_tensor
 from tests.support.tflite.tflite_models import convert, converted, make_tflite, write
+from tests.support.waiting import wait_until
 
 SCALE = np.float32(3.0)
 
@@ -120,9 +121,11 @@ def test_metadata_and_status_are_those_of_a_model(server: ServerProcess) -> None
     ],
 )
 def test_a_file_that_cannot_be_served_says_why_and_ends_no_server(server: ServerProcess, model: str, text: str) -> None:
-    (version,) = server.client.get(f"/v1/models/{model}").json()["model_version_status"]
-    assert version["state"] == "END"
-    assert version["status"]["error_message"].startswith(f"{model}/1 cannot be loaded: {text}")
+    def version() -> Any:
+        return server.client.get(f"/v1/models/{model}").json()["model_version_status"][0]
+
+    wait_until(lambda: version()["state"] == "END", f"{model} is still loaded")
+    assert version()["status"]["error_message"].startswith(f"{model}/1 cannot be loaded: {text}")
     server.check_alive()
 
 
