@@ -14,6 +14,8 @@ LOCKS = [
     "import",
     "jwt",
     "forests",
+    "text",
+    "tflite",
     "tensorflow-2.19",
     "audit",
     "dev",
