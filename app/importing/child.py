@@ -28,6 +28,7 @@ _MOST_CHARACTERS = 400
 def main(make: Callable[[ImportOrder, str, Path, Report], ImportResult] | None = None) -> None:
     """The whole life of the child. `make` imports a source of this format into the staging folder, in place of ours."""
     end_with(os.getppid())
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever its caller trains with
     parent = socket.socket(fileno=os.dup(0))
 
     def say(what: str, text: str) -> None:
