@@ -146,13 +146,22 @@ def file_as_vocabulary(given: Makings) -> Path:
 
 
 def million_layers(given: Makings) -> Path:
-    """A chain of layers, as long as that."""
-
-    def change(config: dict[str, Any]) -> None:
-        layers = config["config"]["layers"]
-        layers += [{**layers[-1], "name": f"layer_{number}"} for number in range(1_000_000)]
-
-    return _changed(given, change)
+    """A chain of layers, as long as that, written piece by piece: Python needs 3 GB for it at once."""
+    path = given.folder / "changed.keras"
+    with zipfile.ZipFile(given.archive) as good, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for name in good.namelist():
+            if name != _CONFIG:
+                made.writestr(name, good.read(name))
+        config = json.loads(good.read(_CONFIG))
+        head, tail = json.dumps(config).split('"layers": [', 1)
+        layer = json.dumps(_layer(config))
+        with made.open(_CONFIG, "w", force_zip64=True) as member:
+            member.write(f'{head}"layers": ['.encode())
+            for number in range(1000):
+                chain = (layer.replace('"score"', f'"layer_{number}_{each}"') for each in range(1000))
+                member.write("".join(f"{each}, " for each in chain).encode())
+            member.write(tail.encode())
+    return path
 
 
 def deep_configuration(given: Makings) -> Path:
@@ -355,7 +364,7 @@ HOSTILE: Mapping[Callable[[Makings], Path], str] = {
     class_of_another_module: "os",
     unsafe_switch: "enable_unsafe_deserialization",
     file_as_vocabulary: "vocabulary|file",
-    million_layers: "layers|bytes|values",
+    million_layers: "layers|bomb|bytes",
     deep_configuration: "deep|depth|nest|JSON|config",
     huge_layer: "units|numbers|large|weights",
     huge_input: "numbers|large|shape|sizes",
@@ -373,7 +382,7 @@ HOSTILE: Mapping[Callable[[Makings], Path], str] = {
     million_nodes: "nodes|bytes",
     huge_constant: "huge|memory|values|large",
     endless_loop: "--limit-s",
-    circle: "circle|cycle|itself",
+    circle: "does not say which of its tensors are outputs|circle",
     yaml_bomb: "alias|anchor|MLmodel|YAML",
     path_out_of_mlflow: "outside|folder|path",
     python_in_a_savedmodel: "PyFunc|EagerPyFunc|Python",

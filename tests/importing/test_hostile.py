@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from app.core.machine_memory import resident_bytes
+from app.importing import in_child
 from app.importing.in_child import import_in_child
 from app.importing.order import CannotImport, ImportOrder
 from app.repository.disk.importable import format_of
@@ -24,10 +25,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Makings:
 
 
 @pytest.mark.parametrize("make", HOSTILE, ids=lambda make: make.__name__)
-def test_nothing_comes_of_a_hostile_file(make: Callable[[Makings], Path], made: Makings, tmp_path: Path) -> None:
+def test_nothing_comes_of_a_hostile_file(
+    make: Callable[[Makings], Path], made: Makings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = make(Makings(tmp_path, made.archive, tmp_path / "marker"))
     before = sorted(tmp_path.rglob("*"))
-    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    taken = [0.0]
+
+    def resident(process: int) -> float:
+        taken.append(resident_bytes(process))
+        return taken[-1]
+
+    monkeypatch.setattr(in_child, "resident_bytes", resident)
     limit_s = 40.0 if HOSTILE[make] == "--limit-s" else 300.0
     order = ImportOrder(str(source), str(tmp_path / "models" / "mine" / "1"), limit_s=limit_s, memory_bytes=_MEMORY)
     with pytest.raises(CannotImport) as caught:
@@ -36,4 +45,4 @@ def test_nothing_comes_of_a_hostile_file(make: Callable[[Makings], Path], made: 
     assert "\n" not in str(caught.value)
     assert "Traceback" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(largest, _MEMORY >> 10)
+    assert max(taken) < _MEMORY
