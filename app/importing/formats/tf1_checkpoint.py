@@ -1,5 +1,5 @@
 """Checkpoints of TensorFlow 1: a graph (`X.meta`), and the values of its variables (`X.index` and `X.data-...`; before
-TensorFlow 1.0 one file `X`). The variables become constants; training is left out.
+TensorFlow 1.0 one file `X`). Training is left out.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ def read(path: Path, order: ImportOrder) -> Source:
         _restore(session, prefix, meta_graph.saver_def if restoring else None, parts.values())
 
     # 3. Its endpoints.
+    weights: dict[str, Any] = {}
     made = [
-        _endpoint(Part(parts[name], ends, specs_of(imported, ends), producer), session, name)
+        _endpoint(Part(parts[name], ends, specs_of(imported, ends), producer), session, name, weights)
         for name, ends in signatures.items()
     ]
     return Source(
         "TensorFlow 1 checkpoint",
         [each.endpoint for each in made],
+        kept=list(weights.values()),
         notes=[*_chosen(path, prefix), *[note for each in made for note in each.notes]],
     )
 
@@ -211,14 +213,20 @@ def _assign(session: Any, prefix: str, variables: Iterable[Any]) -> None:
             session.run(assign, {place: value})
 
 
-def _endpoint(part: Part, session: Any, name: str) -> GraphEndpoint:
-    """The endpoint of a part of the graph, with constants in place of variables."""
+def _endpoint(part: Part, session: Any, name: str, weights: dict[str, Any]) -> GraphEndpoint:
+    """The endpoint of a part of the graph, with variables of TensorFlow 2.
+
+    Args:
+        weights: those that were made, by tensor; it gets those of this part.
+    """
     closed, ends = with_placeholders(part.graph, part.ends, session.graph)
-    frozen = _frozen(closed, ends, session)
-    source = GraphSession(session, part.ends)
-    return endpoint_of(
-        Part(part_of(frozen, ends.outputs.values(), ends.fed()), ends, part.specs, part.producer), source, name
-    )
+    variables = {node.name for node in closed.node if node.op in _VARIABLES}
+    frozen = part_of(_frozen(closed, ends, session), ends.outputs.values(), ends.fed())
+    for node in frozen.node:
+        if node.name in variables and node.op == "Const" and f"{node.name}:0" not in weights:
+            weights[f"{node.name}:0"] = tf.Variable(tf.make_ndarray(attribute(node, "value").tensor), trainable=False)
+    own = {tensor: variable for tensor, variable in weights.items() if node_of(tensor) in variables}
+    return endpoint_of(Part(frozen, ends, part.specs, part.producer, own), GraphSession(session, part.ends), name)
 
 
 def _frozen(graph: Any, ends: Ends, session: Any) -> Any:

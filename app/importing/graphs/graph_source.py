@@ -153,10 +153,8 @@ def specs_of(imported: Any, ends: Ends) -> Specs:
 
 
 def new_session(imported: Any) -> Any:
-    """A session of TensorFlow 1 with a tf.Graph, which it runs as it is."""
-    config = tf1.ConfigProto(allow_soft_placement=True)
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return tf1.Session(graph=imported, config=config)
+    """A session of TensorFlow 1 with a tf.Graph."""
+    return tf1.Session(graph=imported, config=tf1.ConfigProto(allow_soft_placement=True))
 
 
 class GraphSession:
@@ -199,12 +197,14 @@ class Part:
 
     specs: the inputs as the source has them.
     producer: the operations of the TensorFlow that wrote it, where that is known.
+    weights: variables in place of constants, by tensor: TensorFlow computes with constants ahead, and rounds otherwise.
     """
 
     graph: Any
     ends: Ends
     specs: Specs
     producer: Any = None
+    weights: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +251,15 @@ def _function(part: Part, specs: Specs) -> Callable[[Tensors], Tensors]:
         places = [tf1.placeholder(spec.dtype, spec.shape, f"ferry_{n}") for n, spec in enumerate(specs.values())]
         given = {ends.inputs[name]: place for name, place in zip(specs, places, strict=True)}
         given |= {tensor: tf.constant(value) for tensor, value in ends.fixed.items()}
+        given |= {tensor: variable.read_value() for tensor, variable in part.weights.items()}
         outputs = list(ends.outputs.values())
-        read = {full_name(each) for node in part.graph.node for each in node.input}
+        graph = part_of(part.graph, outputs, given)
+        read = {full_name(each) for node in graph.node for each in node.input}
         mapped = {tensor: value for tensor, value in given.items() if tensor in read}
         # An output may be an input, which is none of the imported nodes.
         computed = [tensor for tensor in outputs if tensor not in given]
         results = tf.import_graph_def(
-            part.graph, input_map=mapped, return_elements=computed, name="", producer_op_list=part.producer
+            graph, input_map=mapped, return_elements=computed, name="", producer_op_list=part.producer
         )
         known = given | dict(zip(computed, results, strict=True))
         traced.extend((places, [tf.identity(known[tensor]) for tensor in outputs]))
