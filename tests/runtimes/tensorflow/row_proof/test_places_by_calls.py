@@ -68,10 +68,10 @@ _UNDONE: dict[str, Case] = {
     "sums_taken_off": (lambda x: tf.cumsum(x, 0) - tf.cumsum(x, 0, exclusive=True), _ROWS),
     "end_behind_all": (lambda x: x[: 2**31 - 1], _ROWS),
     "parsed_and_cut": (_parsed, _TEXT),
-    "pieces_cut": (lambda t: tf.strings.split(t).to_tensor(shape=[None, 2]), _TEXT),
 }
 
 _OF_A_ROW: dict[str, Case] = {
+    "pieces_cut": (lambda t: tf.strings.split(t).to_tensor(shape=[None, 2]), _TEXT),
     "list": (_listed, _ROWS),
     "strided_slice": (lambda x: _by_turn(lambda y, i: y[i, 1], x, x), _ROWS),
     "slice": (lambda x: _by_turn(lambda y, i: tf.slice(y, [i, 0], [1, 1])[0, 0], x, x), _ROWS),
