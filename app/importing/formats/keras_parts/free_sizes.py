@@ -181,7 +181,7 @@ class _Trials:
             inputs = [
                 _with_sizes(each, dict.fromkeys(axes, size)) for each, axes in zip(rows.inputs, free, strict=True)
             ]
-            if sum(prod(each.shape[1:]) for each in inputs if each.shape) > _MOST_NUMBERS:
+            if sum(prod([size or 1 for size in (each.shape or ())[1:]], start=1) for each in inputs) > _MOST_NUMBERS:
                 break
             with suppress(Exception):  # whatever a layer raises for a size
                 rows.run(_values(inputs, 1, {}))

@@ -140,13 +140,12 @@ def _input_shape(layer: str, name: str, path: Path) -> list[int | None] | None:
     return None
 
 
-def _kernel(layer: str, path: Path) -> tuple[int, ...] | None:
+def _kernel(layer: str, path: Path) -> Sequence[int] | None:
     """The shape of the first weight of a layer."""
     with h5py.File(path, "r") as file:
         group = file.get(f"model_weights/{layer}")
-        names = group.attrs.get("weight_names", ()) if group is not None else ()
-        if not len(names):
+        names = list(group.attrs.get("weight_names", [])) if group is not None else []
+        if not names:
             return None
-        first = names[0].decode() if isinstance(names[0], bytes) else str(names[0])
-        found = group.get(first)
+        found = group.get(names[0].decode() if isinstance(names[0], bytes) else str(names[0]))
         return tuple(found.shape) if isinstance(found, h5py.Dataset) else None
