@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from bench.public_models import obtain
 from bench.public_models.table import MODELS
 from bench.public_models.trial import Result
 
@@ -64,7 +65,8 @@ def _cells(result: Result, versions: Mapping[str, str]) -> Sequence[str]:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    """For a cell; without the cache's folder."""
+    return text.replace(f"{obtain.SOURCES}/", "").replace("|", "\\|")
 
 
 def page(results: Sequence[Result], versions: Mapping[str, str]) -> str:

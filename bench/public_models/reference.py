@@ -63,10 +63,13 @@ def saved_model(path: Path) -> Source:
     else:
         function = loaded.__call__
         specs = {spec.name: spec for spec in function.concrete_functions[0].structured_input_signature[0]}
-        only = function
-        function = lambda **inputs: {"output_0": only(*inputs.values())}  # noqa: E731
+        function = _named_output(function)
     inputs = {name: (_sizes(spec.shape), spec.dtype.as_numpy_dtype) for name, spec in specs.items()}
     return Source(inputs, lambda rows: _plain(function(**{name: tf.constant(x) for name, x in rows.items()})))
+
+
+def _named_output(function: Any) -> Callable[..., dict[str, Any]]:
+    return lambda **inputs: {"output_0": function(*inputs.values())}
 
 
 def _plain(outputs: Any) -> dict[str, Array]:
@@ -291,7 +294,7 @@ def write(folder: Path, name: str) -> None:
     outputs = answer(source, rows, model)
     arrays = {f"in {name}": x for name, x in rows.items()} | {f"out {name}": x for name, x in outputs.items()}
     as_bytes = {name: x.astype("S") if x.dtype.kind == "O" else x for name, x in arrays.items()}
-    np.savez(folder / f"{name}.npz", **as_bytes)  # type: ignore[arg-type]
+    np.savez(folder / f"{name}.npz", **as_bytes)  # type: ignore[arg-type]  # numpy's own stub takes a flag for an array
     rate, count = direct_rate(source, rows, model)
     (folder / f"{name}.json").write_text(json.dumps({"rate": rate, "rows": count}))
 

@@ -131,6 +131,8 @@ def try_model(model: Model, folder: Path, *, measured: bool) -> Result:
 
 def _ask(model: Model, folder: Path, port: int, result: Result, *, measured: bool) -> None:
     """Raises ask.Differs, ServingError."""
+    if not (folder / f"{model.name}.npz").is_file():
+        raise ask.Differs("there is no reference to compare with")
     inputs, outputs = ask.read_reference(folder / f"{model.name}.npz")
     direct = json.loads((folder / f"{model.name}.json").read_text())
     result.direct_rate, result.direct_rows = direct["rate"], direct["rows"]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from app import __version__
 from app.cli import app, main
-from app.codecs.input_files import is_numpy_file, read_numpy_file
 from app.cli.models import find_version
+from app.codecs.input_files import is_numpy_file, read_numpy_file
 from app.config.settings import PREFIX, Settings
 from app.config.sources import flag_of
 from app.core.errors import InvalidRequest, ModelNotFound

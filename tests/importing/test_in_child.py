@@ -40,7 +40,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         monkeypatch.setattr(in_child, "_PROGRAM", _program(work))
         given = ImportOrder(str(source), str(tmp_path / "models" / "mine" / "1"), memory_bytes=1 << 30)
         fields = {name: getattr(given, name) for name in ImportOrder.__dataclass_fields__}
-        return import_in_child(ImportOrder(**{**fields, **order}), "keras", report)  # type: ignore[arg-type]
+        return import_in_child(ImportOrder(**{**fields, **order}), "keras", report)  # type: ignore[arg-type]  # of any fields
 
     return begin
 

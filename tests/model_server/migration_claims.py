@@ -216,7 +216,9 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     "`model.tflite` needs the extra": (
         "tests/runtimes/litert/test_litert_model.py::test_without_its_package_a_load_says_how_to_install_it",
     ),
-    "`--prefer_tflite_model` takes": ("tests/runtimes/litert/test_served_models.py::test_prefer_tflite_model_takes_the_other",),
+    "`--prefer_tflite_model` takes": (
+        "tests/runtimes/litert/test_served_models.py::test_prefer_tflite_model_takes_the_other",
+    ),
     "Inputs have the sizes of the file": (
         "tests/runtimes/litert/test_served_models.py::test_one_row_of_the_file_answers_any_number_of_rows",
         "tests/runtimes/test_every_runtime.py::test_a_shape_beyond_the_signature_is_the_graphs_to_judge",
