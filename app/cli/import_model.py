@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -44,7 +44,7 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
     ] = "",
     pixels: Annotated[
         str,
-        typer.Option("--pixels", metavar="RANGE", help="Range of pixels for --accept jpeg: 0..255, 0..1, -1..1, ..."),
+        typer.Option("--pixels", metavar="RANGE", help="Pixels for --accept jpeg: 0..255, 0..1, -1..1, caffe, torch."),
     ] = "",
     labels: Annotated[str, typer.Option("--labels", metavar="FILE", help="Names of classes, a line each.")] = "",
     samples: Annotated[
@@ -58,8 +58,9 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
         float, typer.Option("--limit-s", metavar="SECONDS", min=1, help="Most seconds that it may take.")
     ] = 300.0,
     memory_gib: Annotated[
-        float, typer.Option("--memory-gib", metavar="GIB", min=0, help="Most memory. [default: by the source's size]")
-    ] = 0.0,
+        float | None,
+        typer.Option("--memory-gib", metavar="GIB", min=0.5, help="Most memory. [default: by the source's size]"),
+    ] = None,
 ) -> None:
     """Import a model of another format, and prove that the import answers as its source does.
 
@@ -73,6 +74,7 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
 
     with one_line_failures(CannotImport):
         settings = load_settings({})
+        _check_arguments(source, accept, pixels, {"--labels": labels, "--samples": samples})
         kind = kind_or_refusal(source, format_of(source))
         place = destination_of(source, destination, settings.models)
         order = ImportOrder(
@@ -87,7 +89,7 @@ def import_model(  # noqa: PLR0917 - typer makes options of them
             str(Path(samples).absolute()) if samples else "",
             trust,
             limit_s,
-            int(memory_gib * 2**30),
+            int((memory_gib or 0) * 2**30),
         )
         result, line = run_import(order, kind, str(place))
     typer.echo(line)
@@ -118,6 +120,19 @@ def run_import(order: ImportOrder, kind: str, shown: str) -> tuple[ImportResult,
     for note in result.notes:
         typer.echo(f"note: {note}", err=True)
     return result, result.line(shown, time.monotonic() - begun)
+
+
+def _check_arguments(source: Path, accept: str, pixels: str, files: Mapping[str, str]) -> None:
+    """Raises SettingsError: an argument is wrong, whatever the source is."""
+    if not source.exists() and not list(source.parent.glob(f"{source.name}.*")):  # the common name of a checkpoint
+        raise SettingsError(f"there is no file or folder {source}")
+    if accept not in {"", "jpeg", "text"}:
+        raise SettingsError(f"--accept is {accept!r}, but should be jpeg or text")
+    if pixels and accept != "jpeg":
+        raise SettingsError(f"--pixels {pixels} needs --accept jpeg")
+    for option, file in files.items():
+        if file and not Path(file).is_file():
+            raise SettingsError(f"{option} is {file!r}, but there is no such file")
 
 
 def _renames(given: list[str] | tuple[()]) -> dict[str, str]:

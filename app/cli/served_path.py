@@ -32,7 +32,7 @@ def served_path(path: Path) -> Iterator[Path]:
         OSError: it cannot be read, or the cache not be written.
     """
     if not path.exists():
-        raise SettingsError(f"PATH is {str(path)!r}, but should be a file or a folder")
+        raise SettingsError(f"there is no file or folder {path}")
     path = Path(os.path.abspath(path))
     if path.name in {*MODEL_FILES, PIPELINE_FILE} and path.is_file():
         path = path.parent
@@ -87,7 +87,9 @@ def _imported(path: Path) -> Iterator[Path]:
             _, line = run_import(order, kind, version.parent.name)
             typer.echo(line, err=True)
         except CannotImport as error:
-            raise CannotImport(f"{error}; 'ferry import {path}' has options") from None
+            if "--" not in str(error):
+                raise
+            raise CannotImport(f"{error}; the option is one of 'ferry import {path}'") from None
 
     with _cache().models_folder(import_key(path), f"{model_name(path)}/1", make) as folder:
         yield folder

@@ -146,7 +146,7 @@ class _Child:
             elif what == "result":
                 return ImportResult(**json.loads(text))
             else:
-                raise CannotImport(text)
+                raise CannotImport(self._too_large(order) if _NO_MEMORY.search(text) else text)
         raise CannotImport(self._why_ended(order))
 
     def _lines(self, order: ImportOrder) -> Iterator[tuple[str, str]]:
@@ -215,8 +215,12 @@ def _line(line: bytes) -> tuple[str, str]:
 
 def kind_or_refusal(source: Path, kind: str) -> str:
     """The format of a source. Raises CannotImport: it has none that can be imported."""
-    if not source.exists():
+    if not source.exists() and kind != "checkpoint":  # which may be named by what its files' names have in common
         raise CannotImport(f"there is no file or folder {source}")
+    # The read of a pipe, or of a device, may never end.
+    for path in files_below(source) if source.is_dir() else filter(Path.exists, [source]):
+        if not path.is_file():
+            raise CannotImport(f"{path} is no regular file")
     if kind:
         return kind
     raise CannotImport(

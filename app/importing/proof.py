@@ -33,6 +33,7 @@ from app.importing.source import Endpoint, Source
 from app.runtime import LoadedModel, hints_of
 from app.runtimes.by_files import RuntimesByFiles
 from app.runtimes.tensorflow.error_mapping import first_meaningful_line
+from app.runtimes.tensorflow.error_mapping import model_name as served_name
 from app.server.engine import runtime_options
 
 #: Seconds of made-up calls for each signature, once some were accepted. Chosen.
@@ -77,7 +78,8 @@ class Proof:
         try:
             model = self._runtime.load(version)
         except ServingError as error:
-            raise CannotImport(f"the import cannot be served: {error}") from None
+            reason = str(error).removeprefix(f"{served_name(version)} cannot be loaded: ")
+            raise CannotImport(f"the import cannot be served: {reason}") from None
         with closing(model):
             signatures = model.signatures
             if missing := sorted({each.name for each in source.endpoints} - signatures.keys()):
@@ -132,6 +134,7 @@ class _Signature:
         self._signature = signature
         self._model = model
         self._rejection = ""
+        self._has_values = False
         if signature.draws:
             self.notes.append(f"signature {self.name!r} draws random numbers: names, types and shapes were compared")
 
@@ -148,6 +151,11 @@ class _Signature:
             raise CannotImport(
                 f"nothing could be proven of signature {self.name!r}: the source rejects all made-up inputs "
                 f"({self._rejection}); --samples FILE gives inputs that it accepts"
+            )
+        if not self._has_values:
+            raise CannotImport(
+                f"nothing could be proven of signature {self.name!r}: all that its source answers is NaN or infinite; "
+                "--samples FILE gives inputs that it answers"
             )
         self.example = self._example()
 
@@ -187,6 +195,7 @@ class _Signature:
         if keep:
             self.kept.append(Call(self.name, dict(inputs), expected))
         self.calls += 1
+        self._has_values = self._has_values or any(map(_has_a_value, expected.values()))
         self.difference = max(self.difference, comparison.difference)
         return True
 
@@ -201,6 +210,11 @@ class _Signature:
 def _above_zero(values: Array) -> Array:
     """Zeros as the last digit of one."""
     return values + np.finfo(values.dtype).eps if values.dtype.kind == "f" else values
+
+
+def _has_a_value(values: Array) -> bool:
+    """Whether anything in an output shows how it was computed: NaN and infinity do not. An empty one counts."""
+    return values.dtype.kind not in "fc" or not values.size or bool(np.isfinite(values).any())
 
 
 def _shapes(inputs: Mapping[str, Array]) -> str:

@@ -39,9 +39,13 @@ def destination_of(source: Path, destination: Path | None, models: Path) -> Path
     if version_number(destination.name) is None:
         return destination / str(_next_version(destination))
     if destination.exists():
-        free = destination.with_name(str(_next_version(destination.parent)))
-        raise CannotImport(f"{destination} exists; the next free version is {free}")
+        raise _taken(destination)
     return destination
+
+
+def _taken(destination: Path) -> CannotImport:
+    free = destination.with_name(str(_next_version(destination.parent)))
+    return CannotImport(f"{destination} exists; the next free version is {free}")
 
 
 def model_name(source: Path) -> str:
@@ -116,6 +120,8 @@ def publish(version: Path, destination: Path) -> None:
         for folder in made:
             with suppress(OSError):  # another process uses it
                 folder.rmdir()
+        if destination.exists():
+            raise _taken(destination) from None
         raise CannotImport(f"{destination} cannot be written: {error.strerror or error}") from None
     _sync_folder(destination.parent)
 

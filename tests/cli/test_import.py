@@ -63,7 +63,15 @@ def test_a_version_a_new_name_and_other_names_of_tensors(source: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["none.keras"], 1, "there is no file or folder none.keras"),
+        (["none.keras"], 2, "there is no file or folder none.keras"),
+        (["pipe.keras"], 1, "pipe.keras is no regular file"),
+        (["endless.pb"], 1, "endless.pb is no regular file"),
+        (["run"], 1, "run/artifacts/pipe is no regular file"),
+        (["a.keras", "--accept", "png"], 2, "--accept is 'png', but should be jpeg or text"),
+        (["a.keras", "--pixels", "0..1"], 2, "--pixels 0..1 needs --accept jpeg"),
+        (["a.keras", "--accept", "text", "--pixels", "0..1"], 2, "--pixels 0..1 needs --accept jpeg"),
+        (["a.keras", "--labels", "none"], 2, "--labels is 'none', but there is no such file"),
+        (["a.keras", "--samples", "none.npz"], 2, "--samples is 'none.npz', but there is no such file"),
         (["notes.txt"], 1, "notes.txt is nothing that can be imported; expected is a .keras, .h5"),
         (["empty"], 1, "empty is nothing that can be imported; expected is"),
         (["a.keras", "notes.txt"], 1, "notes.txt is a file; a model's folder or a version's is expected"),
@@ -75,6 +83,10 @@ def test_what_is_wrong_is_one_line(arguments: list[str], code: int, told: str) -
     Path("notes.txt").write_text("no model")
     Path("a.keras").write_text("no model")
     Path("empty").mkdir()
+    Path("run/artifacts").mkdir(parents=True)
+    os.mkfifo("pipe.keras")
+    os.mkfifo("run/artifacts/pipe")
+    Path("endless.pb").symlink_to("/dev/zero")
     result = ferry("import", *arguments)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith(f"ferry: {told}")

@@ -189,6 +189,22 @@ def weights_of_another_model(given: Makings) -> Path:
     return _changed(given, change)
 
 
+def weights_that_are_not_numbers(given: Makings) -> Path:
+    """All answers are NaN, so that nothing shows whether two of them are of one model."""
+    with zipfile.ZipFile(given.archive) as good:
+        weights = given.folder / _WEIGHTS
+        weights.write_bytes(good.read(_WEIGHTS))
+    with h5py.File(weights, "r+") as file:
+        file.visititems(lambda _, each: each.write_direct(np.full_like(each, np.nan)) if _is_data(each) else None)
+    content = weights.read_bytes()
+    weights.unlink()
+    return _changed(given, _same, {_WEIGHTS: content})
+
+
+def _is_data(each: Any) -> bool:
+    return isinstance(each, h5py.Dataset) and each.dtype.kind == "f"
+
+
 # --- HDF5 ---
 
 
@@ -368,7 +384,8 @@ HOSTILE: Mapping[Callable[[Makings], Path], str] = {
     deep_configuration: "deep|depth|nest|JSON|config",
     huge_layer: "units|numbers|large|weights",
     huge_input: "numbers|large|shape|sizes",
-    weights_of_another_model: "weights|shape|could not be loaded",
+    weights_of_another_model: "<Dense name=.*shape",
+    weights_that_are_not_numbers: "all that its source answers is NaN",
     truncated_hdf5: "cut|truncated|HDF5",
     link_out_of_hdf5: "ExternalLink",
     bomb_in_hdf5: "bytes|memory|large|compress",

@@ -71,11 +71,11 @@ def test_a_model_and_a_version_are_served_where_they_lie(path: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["none.keras"], 2, "PATH is 'none.keras', but should be a file or a folder"),
+        (["none.keras"], 2, "there is no file or folder none.keras"),
         (["a.keras", "--models", "."], 2, "--models and PATH should not be given both: PATH is 'a.keras'"),
         (["notes.txt"], 1, "is nothing that can be imported; expected is"),
         (["a.keras", "--max-batch-size", "no"], 2, "--max-batch-size is 'no'"),
-        (["a.pkl"], 1, "'ferry import "),
+        (["a.pkl"], 1, "a.pkl is a pickle, which runs code when it is read"),
     ],
 )
 def test_what_is_wrong_is_one_line(

@@ -14,20 +14,14 @@ from app.importing.accept.front import Front, behind, default_endpoint, exported
 from app.importing.accept.jpeg import image_front
 from app.importing.accept.text import takes_text, text_front
 from app.importing.accept.word_pieces import has_word_pieces, word_piece_front
-from app.importing.order import CannotImport, ImportOrder
+from app.importing.order import ImportOrder
 from app.importing.source import Endpoint, Source
 
 
 def accepting(source: Source, order: ImportOrder) -> Source:
     """The source with what `order.accept` names before its default endpoint. Raises CannotImport."""
     if not order.accept:
-        if order.pixels:
-            raise CannotImport(f"--pixels {order.pixels} needs --accept jpeg")
         return source
-    if order.accept not in {"jpeg", "text"}:
-        raise CannotImport(f"--accept {order.accept}: expected jpeg or text")
-    if order.accept == "text" and order.pixels:
-        raise CannotImport(f"--pixels {order.pixels} needs --accept jpeg")
     if order.accept == "text" and (strings := takes_text(default_endpoint(source))):
         return replace(source, notes=[*source.notes, f"input {strings[0]!r} takes text already"])
     source = exported(source)

@@ -13,7 +13,11 @@ _PAGE = "docs/export-from-memory.md"
 
 def read_pickle(path: Path, _: ImportOrder) -> NoReturn:
     """Raises CannotImport: a pickle is never read."""
-    raise CannotImport(
+    raise pickle_refused(path)
+
+
+def pickle_refused(path: Path) -> CannotImport:
+    return CannotImport(
         f"{path.name} is a pickle, which runs code when it is read, so it is refused; "
         f"where it was made, read it and save the model itself: model.save('model.keras') for Keras, or {_PAGE}"
     )

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from app.core.inference import DEFAULT_SIGNATURE
 from app.importing.formats.frozen_graph import found_ends
+from app.importing.formats.keras_parts.content import content_of
+from app.importing.formats.refused import pickle_refused
 from app.importing.graphs.ends import Ends, ends_of_signature
 from app.importing.graphs.graph_file import attribute, cleaned, read_graph
 from app.importing.graphs.graph_source import (
@@ -123,7 +125,10 @@ def _no_graph(name: str) -> CannotImport:
 def _meta_graph(prefix: str) -> Any:
     file = Path(f"{prefix}.meta")
     if not file.is_file():
-        raise _no_graph(Path(prefix).name)
+        given = Path(prefix)
+        if given.is_file() and content_of(given) == "pickle":
+            raise pickle_refused(given)
+        raise _no_graph(given.name)
     index = Path(f"{prefix}.index")
     if index.is_file():
         _check_shards(prefix, index)

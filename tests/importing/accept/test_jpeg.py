@@ -191,8 +191,6 @@ _WRONG: list[tuple[dict[str, Any], dict[str, str], str]] = [
     ({"a": spec(None, 4, 4, 1)}, {"pixels": "caffe"}, "--pixels caffe is for 3 channels; input 'a' has 1"),
     ({"a": _IMAGE}, {"pixels": "0-1"}, "--pixels 0-1: expected 0..255, 0..1, -1..1, caffe, torch"),
     ({"a": _IMAGE, "a_bytes": spec(None)}, {}, "--accept makes an input 'a_bytes'; the source has one"),
-    ({"a": _IMAGE}, {"accept": "png"}, "--accept png: expected jpeg or text"),
-    ({"a": _IMAGE}, {"accept": "", "pixels": "0..1"}, "--pixels 0..1 needs --accept jpeg"),
 ]
 
 

@@ -76,8 +76,3 @@ def test_what_does_not_fit_is_told(source: Source, message: str, tmp_path: Path)
     with pytest.raises(CannotImport) as raised:
         imported(source, tmp_path / "1", accept="text")
     assert message in str(raised.value)
-
-
-def test_pixels_are_for_images(tmp_path: Path) -> None:
-    with pytest.raises(CannotImport, match=r"--pixels 0\.\.1 needs --accept jpeg"):
-        imported(identity({"x": spec(None, 2)}), tmp_path / "1", accept="text", pixels="0..1")

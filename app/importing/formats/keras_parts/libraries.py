@@ -28,6 +28,7 @@ _MOST_CHARACTERS = 300
 
 #: What Keras writes before the reason, and how it colours that.
 _AROUND = re.compile(r".*Exception encountered(: | when calling .*?\n\s*)", re.DOTALL)
+_OBJECT = re.compile(r".*Example error message for object (<.*?>):\s*", re.DOTALL)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 #: What begins the long part of an error of Keras: configurations, advice on decorators.
@@ -102,6 +103,6 @@ def _imported(name: str) -> ModuleType:
 
 def short_error(error: BaseException) -> str:
     """The part of an error of Keras that a person reads: one line without colours, configurations and calls."""
-    text = _AROUND.sub("", _COLOURS.sub("", str(error))).strip()
+    text = _OBJECT.sub(r"\1: ", _AROUND.sub("", _COLOURS.sub("", str(error)))).strip()
     line = " ".join(_LONG_PARTS.split(text, maxsplit=1)[0].split()).rstrip(" :") or type(error).__name__
     return line if len(line) <= _MOST_CHARACTERS else line[: _MOST_CHARACTERS - 1] + "…"
