@@ -53,6 +53,9 @@ def saved_model(path: Path) -> Source:
     """By its signature; if there is none, by `__call__`, as TF-Hub has it."""
     import tensorflow as tf
 
+    if path.name in table.OF_TENSORFLOW_TEXT:
+        import tensorflow_text  # noqa: F401 - registers operations
+
     try:
         loaded = tf.saved_model.load(str(path))
     except (ValueError, AttributeError, KeyError, TypeError):

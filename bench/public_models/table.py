@@ -183,7 +183,14 @@ _MADE = (
     Model("tcn", "keras-tcn", KERAS, maker="tcn", suffix=".keras", values=_sizes(20, 3), says=True),
     Model("kimm", "kimm", SAVED_MODEL, maker="kimm"),
     Model("k3im", "k3im", KERAS, maker="k3im", suffix=".keras"),
-    Model("self_attention", "keras-self-attention", SAVED_MODEL, maker="self_attention", values=_ids(100)),
+    Model(
+        "self_attention",
+        "keras-self-attention",
+        SAVED_MODEL,
+        maker="self_attention",
+        values=_ids(100),
+        environment=_KERAS_2 | {"TF_KERAS": "1"},
+    ),
     Model("lattice", "tensorflow-lattice", SAVED_MODEL, maker="lattice", environment=_KERAS_2),
     Model("spektral", "spektral", SAVED_MODEL, maker="spektral", environment=_KERAS_2),
     Model("larq", "larq", SAVED_MODEL, maker="larq", environment=_KERAS_2),
@@ -221,3 +228,6 @@ _MADE = (
 )
 
 MODELS = {model.name: model for model in (*_SHIPPED, *_MADE)}
+
+#: The names of models whose graphs have operations of TensorFlow Text.
+OF_TENSORFLOW_TEXT = frozenset(name for name, model in MODELS.items() if model.package == "tensorflow-text")

@@ -213,6 +213,10 @@ CLAIMS: dict[str, tuple[str, ...]] = {
         f"{_OPTIONS}::test_remote_storage_is_rejected_instead_of_waited_for",
     ),
     "There is no `SessionService`": (f"{_DIFFERENCES}::test_what_the_drop_in_does_not_do",),
+    "TensorFlow Text and decision forests, which": (
+        "tests/live/libraries/test_text_models.py::test_the_library_is_loaded_once_and_the_log_says_so",
+        "tests/live/libraries/test_decision_forests.py::test_requests_share_calls_by_the_graph",
+    ),
     "`model.tflite` needs the extra": (
         "tests/runtimes/litert/test_litert_model.py::test_without_its_package_a_load_says_how_to_install_it",
     ),
