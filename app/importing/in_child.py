@@ -1,7 +1,7 @@
 """An import in a child process: this process starts it, hears how far it is, limits it, and moves what it made.
 
 The child has a staging folder (version_folder.py), limits (limits.py), and ends with this process, whatever ends that.
-Whatever ends the child is one sentence: its own, or its signal, or the limit that it reached, with its last stage.
+Whatever ends the child is one sentence: its own, or its signal, or the limit that it reached, with its last step.
 """
 
 from __future__ import annotations
@@ -10,33 +10,26 @@ import json
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
+from app.core.child_process import ChildProcess
 from app.core.machine_memory import available_bytes, resident_bytes
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult
 from app.importing.version_folder import files_below, publish, staging_beside
 
-#: Seconds to wait for the end of a child that was killed. Chosen.
-_END_S = 5.0
-
-#: Seconds between two looks at the memory of a child. Chosen.
-_LOOK_S = 0.2
-
 #: Memory of an import: so much, and so many times the bytes of its source, which is there as variables of the source,
 #: of the export, and as constants; at most this share of what is available. Chosen.
 _LEAST_BYTES, _TIMES, _SHARE = 6 << 30, 12, 0.9
+
+#: Called with each stage.
+Report = Callable[[str], None]
 
 #: The program of a child: its module path is that of its parent.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.importing.child import main; main()"
@@ -51,18 +44,11 @@ _ENVIRONMENT = {
 }
 _FOLDERS = ("TMPDIR", "KERAS_HOME", "XDG_CACHE_HOME", "HF_HOME", "KAGGLEHUB_CACHE", "TFHUB_CACHE_DIR")
 
-#: Bytes of the end of a child's standard error that are searched for its last words, and characters that are told.
-_LAST_BYTES, _LAST_WORDS = 64 * 1024, 300
-
-#: The beginning of a line of TensorFlow's libraries: letter, date, time, thread and place.
-_PREFIX = re.compile(r"^([IWEF]\d{4} |\d{4}-\d\d-\d\d )\S+[^\]]*\] ")
-
-#: Lines that tell why a process ends, and those that say that it had no memory.
-_FATAL = re.compile(r"^F\d{4} |: F |Check failed|terminate called|^[A-Z]\w*(Error|Exception)\b")
+#: Words that say that there was no memory.
 _NO_MEMORY = re.compile(r"bad_alloc|MemoryError|[Oo]ut of memory|OOM when|Cannot allocate memory")
 
 
-def import_in_child(order: ImportOrder, kind: str, report: Callable[[str], None]) -> ImportResult:
+def import_in_child(order: ImportOrder, kind: str, report: Report) -> ImportResult:
     """Imports a source of this format (app/repository/disk/importable.py), blocking.
 
     Args:
@@ -74,7 +60,7 @@ def import_in_child(order: ImportOrder, kind: str, report: Callable[[str], None]
     """
     order = replace(order, memory_bytes=order.memory_bytes or memory_for(Path(order.source)))
     with _terminable(), staging_beside(Path(order.destination)) as staging, _child(staging) as child:
-        result = child.run(order, kind, report)
+        result = _heard(child, order, kind, staging, report)
         child.end()  # before its files are moved
         report("the version is written")
         publish(staging / "version", Path(order.destination))
@@ -103,114 +89,46 @@ def _terminable() -> Iterator[None]:
 
 
 @contextmanager
-def _child(staging: Path) -> Iterator[_Child]:
-    child = _Child(staging)
+def _child(staging: Path) -> Iterator[ChildProcess]:
+    temporary = staging / "temporary"
+    temporary.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    child = ChildProcess(_PROGRAM, environment | _ENVIRONMENT | dict.fromkeys(_FOLDERS, str(temporary)))
     try:
         yield child
     finally:
         child.end()
 
 
-class _Child:
-    """A child process, the socket to it, and its standard error."""
+def _heard(child: ChildProcess, order: ImportOrder, kind: str, staging: Path, report: Report) -> ImportResult:
+    """Sends the order, and hears the child until its result. Raises CannotImport."""
 
-    def __init__(self, staging: Path) -> None:
-        self._staging = staging
-        self._stage = "the process starts"
-        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`; it has no name
-        temporary = staging / "temporary"
-        temporary.mkdir()
-        environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
-        environment |= _ENVIRONMENT | dict.fromkeys(_FOLDERS, str(temporary))
-        ours, theirs = socket.socketpair()
-        self._connection = ours
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and nothing that users give
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, *map(os.path.abspath, sys.path)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=self._words,
-                env=environment,
-                start_new_session=True,  # an interrupt from the terminal reaches this process, which ends the child
-            )
+    def check_memory() -> None:
+        if order.memory_bytes < resident_bytes(child.pid) < inf:
+            raise CannotImport(_too_large(child, order))
 
-    def run(self, order: ImportOrder, kind: str, report: Callable[[str], None]) -> ImportResult:
-        """Sends the order, and hears the child until its result. Raises CannotImport."""
-        message = {"order": asdict(order), "kind": kind, "staging": str(self._staging)}
-        with suppress(ConnectionError):
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
-        for what, text in self._lines(order):
+    message = {"order": asdict(order), "kind": kind, "staging": str(staging)}
+    try:
+        for what, text in child.lines(message, time.monotonic() + order.limit_s, check_memory):
             if what == "stage":
-                self._stage = text
                 report(text)
             elif what == "result":
                 return ImportResult(**json.loads(text))
             else:
-                raise CannotImport(self._too_large(order) if _NO_MEMORY.search(text) else text)
-        raise CannotImport(self._why_ended(order))
-
-    def _lines(self, order: ImportOrder) -> Iterator[tuple[str, str]]:
-        """The lines of the child, until it ends. Raises CannotImport: it takes too long, or too much memory."""
-        until_s = time.monotonic() + order.limit_s
-        received = b""
-        while True:
-            if time.monotonic() > until_s:
-                raise CannotImport(
-                    f"it took longer than {order.limit_s:g} s (--limit-s); the last stage: {self._stage}"
-                )
-            if order.memory_bytes < resident_bytes(self._process.pid) < inf:
-                raise CannotImport(self._too_large(order))
-            self._connection.settimeout(_LOOK_S)
-            try:
-                more = self._connection.recv(1 << 16)
-            except TimeoutError:
-                continue
-            except ConnectionError:
-                return
-            if not more:
-                return
-            *lines, received = (received + more).split(b"\n")
-            yield from map(_line, lines)
-
-    def _too_large(self, order: ImportOrder) -> str:
-        return (
-            f"it needs more than {order.memory_bytes / 2**30:.1f} GiB of memory (--memory-gib); "
-            f"the last stage: {self._stage}"
-        )
-
-    def _why_ended(self, order: ImportOrder) -> str:
-        """The child's signal or exit code, its last stage, and its last words."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_S)
-        code = self._process.returncode
-        words = self._last_words()
-        if _NO_MEMORY.search(words):
-            return self._too_large(order)
-        how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
-        if code == -signal.SIGKILL:
-            how += " (the system may have had no memory for it)"
-        told = f"; its last words: {words}" if words else ""
-        return f"the process that imports it ended {how}; the last stage: {self._stage}{told}"
-
-    def _last_words(self) -> str:
-        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - _LAST_BYTES))
-        lines = [line for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
-        fatal = [line for line in lines if _FATAL.search(line)]
-        return " ".join(_PREFIX.sub("", (fatal or lines or [""])[-1]).split())[:_LAST_WORDS]
-
-    def end(self) -> None:
-        """Ends the child, and all that it started."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # it reads from storage that does not answer
-            self._process.wait(_END_S)
-        self._connection.close()
-        self._words.close()
+                raise CannotImport(_too_large(child, order) if _NO_MEMORY.search(text) else text)
+    except TimeoutError:
+        raise CannotImport(
+            f"it took longer than {order.limit_s:g} s (--limit-s); its last step: {child.stage}"
+        ) from None
+    why = child.why_ended()
+    raise CannotImport(_too_large(child, order) if _NO_MEMORY.search(why) else f"the process that imports it {why}")
 
 
-def _line(line: bytes) -> tuple[str, str]:
-    what, text = json.loads(line)
-    return what, text
+def _too_large(child: ChildProcess, order: ImportOrder) -> str:
+    return (
+        f"it needs more than {order.memory_bytes / 2**30:.1f} GiB of memory (--memory-gib); "
+        f"its last step: {child.stage}"
+    )
 
 
 def kind_or_refusal(source: Path, kind: str) -> str:

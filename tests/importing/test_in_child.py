@@ -75,8 +75,8 @@ def test_a_version_that_came_meanwhile_is_kept(begin: Begin, tmp_path: Path) -> 
     [
         ("refuses", r"source\.keras of format keras has two lines"),
         ("raises", r"KeyError: 'x{300,}…"),
-        ("crashes", r"the process that imports it ended by SIGSEGV; the last stage: it reads the layers"),
-        ("exits", r"ended with exit code 7; the last stage: the process starts; its last words: Check failed: x == y"),
+        ("crashes", r"the process that imports it ended by SIGSEGV; its last step: it reads the layers"),
+        ("exits", r"ended with exit code 7; its last step: the process starts; its last words: Check failed: x == y"),
         ("allocates", r"it needs more than 1\.0 GiB of memory \(--memory-gib\)"),
         ("writes_much", r"OSError: \[Errno 27\] File too large"),
     ],
@@ -91,7 +91,7 @@ def test_each_failure_is_one_sentence_and_leaves_nothing(begin: Begin, tmp_path:
 
 def test_an_import_that_takes_too_long_is_ended_with_all_that_it_started(begin: Begin, tmp_path: Path) -> None:
     before = _running("sleep 1000")
-    with pytest.raises(CannotImport, match=r"longer than 2 s \(--limit-s\); the last stage: it takes long"):
+    with pytest.raises(CannotImport, match=r"longer than 2 s \(--limit-s\); its last step: it takes long"):
         begin("takes_long", limit_s=2.0)
     assert _files(tmp_path) == ["source.keras"]
     wait_until(lambda: _running("sleep 1000") <= before)
