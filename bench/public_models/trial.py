@@ -108,6 +108,10 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
     raise Failed(last_words(log.read_text(errors="replace")) or f"not ready in {_READY_S:.0f} s")
 
 
+#: A page, a command or an option: an error without one says nothing that could be done.
+_WHAT_TO_DO = re.compile(r"docs/\S+\.md|pip install|--\w+")
+
+
 def last_words(log: str) -> str:
     """The last line that the server wrote, without what TensorFlow writes."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and not re.match(r"[IWE]\d{4} |\d{4}-", line)]
@@ -125,7 +129,7 @@ def try_model(model: Model, folder: Path, *, measured: bool) -> Result:
             return result
     except (Failed, ServingError, ask.Differs) as error:
         text = " ".join(str(error).split())
-        said = isinstance(error, Failed) and model.says and "Traceback" not in text
+        said = isinstance(error, Failed) and model.says and _WHAT_TO_DO.search(text) is not None
         return Result(model.name, "said" if said else "wrong", text, ready_s=time.monotonic() - begun)
 
 

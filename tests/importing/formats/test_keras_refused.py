@@ -167,6 +167,13 @@ def test_a_row_that_is_too_large(archive: Path, tmp_path: Path) -> None:
     assert "has batch_shape [None, 1000000, 1000000]" in why_refused(path)
 
 
+def test_a_lambda_that_keras_2_wrote_without_its_code(archive: Path, tmp_path: Path) -> None:
+    path = with_config(
+        archive, tmp_path / "model.keras", lambda config: dense_of(config)["config"].update(activation="<lambda>")
+    )
+    assert "has a lambda as activation, whose code is not in the file; where its code is" in why_refused(path)
+
+
 def test_a_lambda_layer(tmp_path: Path) -> None:
     def lambda_layer(keras: Any) -> Any:
         return keras.Sequential([keras.Input((2,)), keras.layers.Lambda(lambda x: x * 2, name="twice")])

@@ -129,6 +129,15 @@ def _nodes(config: object) -> Iterator[tuple[dict[str, Any] | list[Any], int]]:
             waiting.extend((each, depth + 1) for each in (node.values() if isinstance(node, dict) else node))
 
 
+def _check_functions_are_named(node: Mapping[str, Any]) -> None:
+    """Raises CannotImport: Keras 2 wrote the name of a lambda, and no code."""
+    if key := next((key for key, value in node.items() if value == "<lambda>"), ""):
+        raise CannotImport(
+            f"{_named(node)} has a lambda as {key}, whose code is not in the file; where its code is, export the model "
+            "(docs/export-from-memory.md)"
+        )
+
+
 class ConfigCheck:
     """The check of one configuration for one library; `custom` are classes for Keras to use, found with `--trust`."""
 
@@ -143,6 +152,7 @@ class ConfigCheck:
             if isinstance(node, dict):
                 self._sizes(node)
                 self._paths(node)
+                _check_functions_are_named(node)
                 if isinstance(name := node.get("class_name"), str):
                     self._class(name, node)
 
