@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from types import FrameType
 
-from app.core.child_process import ChildProcess
+from app.child_process import ChildProcess
 from app.core.machine_memory import available_bytes, resident_bytes
 from app.importing.order import CannotImport, ImportOrder
 from app.importing.result import ImportResult

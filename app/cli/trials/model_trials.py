@@ -10,8 +10,8 @@ import json
 import time
 from dataclasses import dataclass, field
 
+from app.child_process import ChildProcess
 from app.cli.trials.trial_messages import Kind, TrialVersion
-from app.core.child_process import ChildProcess
 
 #: The program of a child: its module path is that of its parent.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.cli.trials.trial_process import main; main()"

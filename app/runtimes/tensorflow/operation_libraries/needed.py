@@ -7,7 +7,6 @@ are not loaded one by one.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -23,6 +22,7 @@ from app.runtimes.tensorflow.operation_libraries.shared_libraries import (
     LibraryUnusable,
     Loadable,
     LoadedLibraries,
+    forget_found_modules,
 )
 from app.runtimes.tensorflow.private_api import operation_definition
 
@@ -93,7 +93,7 @@ def _version_of(library: Library) -> str:
 
 
 def _folders(module: str) -> list[Path]:
-    importlib.invalidate_caches()
+    forget_found_modules()
     spec = find_spec(module)
     return list(map(Path, (spec.submodule_search_locations or ()) if spec else ()))
 

@@ -38,6 +38,16 @@ _MOST_SAID = 160
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from app.runtimes.tensorflow.library_trial import main; main()"
 
 
+#: Python's own function fails (KeyError) where two threads are in it.
+_forgetting = Lock()
+
+
+def forget_found_modules() -> None:
+    """Lets Python look at its folders anew: a library may have been installed since the last look."""
+    with _forgetting:
+        importlib.invalidate_caches()
+
+
 class LibraryUnusable(ValueError):
     """A library cannot be loaded: the text names it, and says why."""
 
@@ -73,7 +83,7 @@ class LoadedLibraries:
             if library in self._loaded:
                 return
             begin = time.monotonic()
-            importlib.invalidate_caches()  # it may have been installed since
+            forget_found_modules()
             before = _operations_before(library)
             if library.module not in sys.modules:
                 self._try([*self._loaded, library])

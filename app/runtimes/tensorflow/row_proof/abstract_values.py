@@ -11,9 +11,8 @@ With t(a) for the tensor in a call for a:
 - Splits: row splits of a ragged tensor: `entries` is the space of its values.
 - Offsets: the begins or the ends of the rows of a ragged tensor, t(a ++ b) = t(a) ++ (t(b) + the number of entries in
   a), laid out as Rows; from 0 to the number of entries.
-- MovedOffsets, Stack, PartPlaces, PartSplits: steps of tf.concat of ragged tensors along axis 1. A Stack is ragged
-  tensors one behind the other: values or row splits. PartPlaces are the places of the rows of a stack, PartSplits the
-  row splits of its rows in turn: the first row of each part, the second of each, ...
+- MovedOffsets, Stack, PartPlaces: steps of tf.concat and tf.stack of ragged tensors along axis 1. A Stack is ragged
+  tensors one behind the other: values or row splits. PartPlaces are the places of the rows of a stack.
 - Count: depends on the number of rows, or of their entries, in some other way.
 - ListOf: a TensorList or TensorArray whose elements are all alike, or (`by_rows`) one for each row.
 - Sink: the list that a loop over rows fills, one element in each iteration.
@@ -178,16 +177,6 @@ class PartPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class PartSplits:
-    """Row splits of `parts` rows for each row of the space `of`."""
-
-    entries: int
-    of: int
-    parts: int
-    origins: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Count:
     """A number that depends on the number of rows or entries."""
 
@@ -229,7 +218,7 @@ class Taint:
     origins: int = 0
 
 
-Concatenation = MovedOffsets | Stack | PartPlaces | PartSplits
+Concatenation = MovedOffsets | Stack | PartPlaces
 Value = (
     Uniform
     | Rows

@@ -101,7 +101,8 @@ class Symbols:
         self._space_levels: dict[int, int] = {ROWS: 0}
         self._numbers: set[int] = set()  # symbols that may be below 0
         self._full: set[int] = set()  # spaces with at least one entry in each row
-        self._one_more: dict[int, Product] = {}  # by space
+        self._parts: dict[tuple[int, int], int] = {}  # by space and number of parts
+        self._one_more: dict[Product, Product] = {}
         self._totals: dict[tuple[int, ...], Product] = {}  # by spaces
         self._varying = 0
         #: How many loops are around the present step.
@@ -159,15 +160,28 @@ class Symbols:
         self._varying += 1
         return symbol(_VARYING - self._varying)
 
-    def one_more(self, space: int) -> Product:
-        """The number of a space and 1: of the row splits of its entries."""
-        if space not in self._one_more:
-            self._one_more[space] = self.varying()
-        return self._one_more[space]
+    def parts(self, space: int, count: int) -> int:
+        """The space of `count` parts of each row of a space; for one part the space itself."""
+        if count == 1:
+            return space
+        if (space, count) not in self._parts:
+            found = self._parts[space, count] = self.new_space()
+            self._space_levels[found] = self._space_levels[space]
+        return self._parts[space, count]
+
+    def whole(self, space: int) -> tuple[int, int] | None:
+        """The space and the count from which `parts` made a space; None for other spaces."""
+        return next((made_of for made_of, found in self._parts.items() if found == space), None)
+
+    def one_more(self, number: Product) -> Product:
+        """A multiple of the number of a space, and 1: so many row splits do its entries have."""
+        if number not in self._one_more:
+            self._one_more[number] = self.varying()
+        return self._one_more[number]
 
     def one_less(self, dim: Dim) -> Product | None:
-        """The number of a space, for that and 1; None for other numbers."""
-        return next((symbol(space) for space, more in self._one_more.items() if more == dim), None)
+        """The multiple of the number of a space, for that and 1; None for other numbers."""
+        return next((number for number, more in self._one_more.items() if more == dim), None)
 
     def total(self, a: Dim, b: Dim) -> Product | None:
         """The sum of numbers of spaces, or of such sums; None for other numbers."""

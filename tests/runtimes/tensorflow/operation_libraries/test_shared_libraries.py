@@ -6,6 +6,8 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock, Thread
+from types import ModuleType
 
 import pytest
 import tensorflow as tf
@@ -17,6 +19,7 @@ from app.runtimes.tensorflow.operation_libraries.shared_libraries import (
     LibraryUnusable,
     Loadable,
     LoadedLibraries,
+    forget_found_modules,
     try_in_child,
 )
 from app.runtimes.tensorflow.tensorflow_runtime import TensorFlowRuntime
@@ -74,13 +77,42 @@ def test_a_file_that_is_no_library_is_named(tmp_path: Path) -> None:
     [
         ("/nowhere/beam.so", "/nowhere/beam.so: there is no such file"),
         ("no-such-package", "no-such-package is not installed: it is neither a package nor a module of this Python"),
-        ("__main__", "__main__ is not installed: it is neither a package nor a module of this Python"),
+        ("specless", "specless is not installed: it is neither a package nor a module of this Python"),
     ],
 )
-def test_a_name_of_nothing_is_told_when_the_runtime_starts(name: str, said: str) -> None:
+def test_a_name_of_nothing_is_told_when_the_runtime_starts(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "specless", ModuleType("specless"))  # like __main__ of a script
     with pytest.raises(InvalidRequest) as rejected:
         TensorFlowRuntime(RuntimeOptions(operation_libraries=(name,)))
     assert str(rejected.value) == f"operation_libraries: {said}"
+
+
+def test_versions_that_load_side_by_side_look_for_libraries_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's invalidate_caches raises KeyError where two threads are in it."""
+    inside = Lock()
+    together: list[bool] = []
+
+    def look() -> None:
+        together.append(not inside.acquire(blocking=False))
+        for _ in range(1000):
+            pass
+        if not together[-1]:
+            inside.release()
+
+    monkeypatch.setattr("importlib.invalidate_caches", look)
+    threads = [Thread(target=lambda: [forget_found_modules() for _ in range(200)]) for _ in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert together == [False] * 1600
 
 
 def test_a_package_is_found_by_the_name_of_its_distribution() -> None:

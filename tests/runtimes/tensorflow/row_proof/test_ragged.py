@@ -26,6 +26,10 @@ def _lower(text: Any) -> Any:
     return _characters(tf.strings.lower(text))
 
 
+def _beside_itself(words: Any) -> Any:
+    return tf.concat([words, words, words], 1).to_tensor(shape=[None, 7])
+
+
 def _mark(text: Any) -> Any:
     return tf.fill([tf.shape(text)[0], 1], "|")
 
@@ -49,6 +53,7 @@ _PROVEN: dict[str, Callable[[Any], Any]] = {
     "with_marks": lambda t: tf.concat([_mark(t), _characters(t), _mark(t), _lower(t), _mark(t)], 1).to_tensor(
         shape=[None, 9]
     ),
+    "beside_itself": lambda t: _beside_itself(_characters(t)),
     "ngrams": lambda t: tf.strings.ngrams(_characters(t), 2).to_tensor(shape=[None, 2]),
 }
 

@@ -234,8 +234,8 @@ def _sum(call: Call, x: Dim, y: Dim) -> Dim | None:
     if 0 in (x, y):
         return y if x == 0 else x
     for one, other in ((x, y), (y, x)):
-        if one == 1 and isinstance(other, Product) and other.factor == 1 and _is_one_space(other):
-            return call.symbols.one_more(other.symbols[0])
+        if one == 1 and isinstance(other, Product) and other.factor > 0 and _is_one_space(other):
+            return call.symbols.one_more(other)
     if x == y:
         return times(x, 2)
     return call.symbols.total(x, y) or _uniform_size(call, "+", *sorted((x, y), key=str))

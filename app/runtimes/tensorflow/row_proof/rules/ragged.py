@@ -14,7 +14,6 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
     Offsets,
     PartPlaces,
-    PartSplits,
     Rows,
     Size,
     Splits,
@@ -28,7 +27,7 @@ from app.runtimes.tensorflow.row_proof.abstract_values import (
     ints_of,
 )
 from app.runtimes.tensorflow.row_proof.call import Call, Results, rule
-from app.runtimes.tensorflow.row_proof.dimensions import has_space, spaces, symbol
+from app.runtimes.tensorflow.row_proof.dimensions import Shape, has_space, spaces, symbol
 
 
 class Partition(NamedTuple):
@@ -146,20 +145,26 @@ def gather(call: Call, *operands: Value) -> Results:
     """The rows of a stack in turn: one of each part for the first row, and so on."""
     *splits, values, places = operands
     stack = splits[0]
-    if (
-        len(splits) != 1
-        or not isinstance(stack, Stack)
-        or not isinstance(values, Stack)
-        or not isinstance(places, PartPlaces)
-        or stack.values is not None
-        or values.values is None
-        or not places.flat
-    ):
+    if len(splits) != 1 or not isinstance(stack, Stack) or stack.values is not None:
+        raise call.unknown("it takes rows of a ragged tensor that are not followed")
+    if not isinstance(places, PartPlaces) or not places.flat:
         raise call.unknown("it takes rows of a ragged tensor by places that are not followed")
-    if stack.entries != values.entries or (places.parts, places.of) != (len(stack.entries), stack.of):
+    shape = _values_of(stack, values)
+    if shape is None or (places.parts, places.of) != (len(stack.entries), stack.of):
         raise call.unknown("it takes rows of ragged tensors that do not belong together")
     space = call.symbols.new_space()
-    return [PartSplits(space, stack.of, places.parts), entries_of(space, *values.values)]
+    return [Splits(space, call.symbols.parts(stack.of, places.parts)), entries_of(space, *shape)]
+
+
+def _values_of(stack: Stack, values: Value) -> Shape | None:
+    """The shape of a value of a stack; None if these are not its values."""
+    if isinstance(values, Stack):
+        return values.values if values.entries == stack.entries else None
+    # Values of one space one behind the other are rows with that many in the outer part of their layout.
+    alike = isinstance(values, Rows) and (values.axis, values.block) == (0, 1) and values.outer == len(stack.entries)
+    if not alike or not isinstance(values, Rows) or set(stack.entries) != {values.space}:
+        return None
+    return None if any(map(has_space, values.shape[1:])) else values.shape[1:]
 
 
 # --- text of TensorFlow's own ---

@@ -34,10 +34,11 @@ def number_range(call: Call, start: Value, limit: Value, delta: Value) -> Result
         block = divided(dim, symbol(found[0])) if len(found) == 1 and is_space(found[0]) else None
         if block is not None and (isinstance(block, Product) or block > 0):
             return Numbers(Rows((dim,), 0, 1, block, found[0]), dim, counted=True)
-    # 3. The row splits of rows with one entry each: a range from 0 by 1 to their number and 1.
-    if isinstance(limit, Size) and (rows := call.symbols.one_less(limit.ints[0])):
-        if begin == (0,) and step == (1,):
-            return Splits(rows.symbols[0], rows.symbols[0])
+    # 3. The row splits of rows with n entries each: a range from 0 by n to n times their number, and 1.
+    if isinstance(limit, Size) and (entries := call.symbols.one_less(limit.ints[0])):
+        if begin == (0,) and step == (entries.factor,):
+            (space,) = entries.symbols
+            return Splits(call.symbols.parts(space, entries.factor), space)
         raise call.unknown("it counts row splits")
     if isinstance(limit, Rows):
         raise call.unknown("how far it counts depends on rows")

@@ -64,7 +64,7 @@ def _shape_of(call: Call, value: Value) -> Value:
     if isinstance(value, Uniform):
         return Uniform()
     if isinstance(value, Splits):
-        return Size((1,), (call.symbols.one_more(value.of),))
+        return Size((1,), (call.symbols.one_more(symbol(value.of)),))
     return _of_hidden(call, value)
 
 

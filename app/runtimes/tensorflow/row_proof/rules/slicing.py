@@ -10,7 +10,6 @@ from typing import NamedTuple
 from app.runtimes.tensorflow.row_proof.abstract_values import (
     Numbers,
     Offsets,
-    PartSplits,
     Places,
     Rows,
     Size,
@@ -109,8 +108,6 @@ def strided_slice(call: Call, value: Value, begin: Value, end: Value, strides: V
     shape = full_shape(value)
     if isinstance(value, Splits):
         return _of_splits(call, value, cuts)
-    if isinstance(value, PartSplits) and cuts == [Cut("cut", None, None, value.parts)]:
-        return Splits(value.entries, value.of)
     if shape is None or isinstance(value, Size):
         raise call.unknown("what it cuts is not followed")
     each_axis = _for_each_axis(call, cuts, len(shape))
@@ -128,6 +125,10 @@ def _of_splits(call: Call, value: Splits, cuts: list[Cut]) -> Value:
     begins = cut.begin in (None, 0) and cut.end == -1
     if cut.kind == "cut" and cut.stride == 1 and (ends or begins):
         return Offsets(entries_of(value.of), value.entries, ends=ends)
+    if whole := call.symbols.whole(value.of):
+        space, count = whole
+        if cut == Cut("cut", None, None, count):
+            return Splits(value.entries, space)  # the entries of all parts of a row belong to the row
     raise call.unknown("it cuts the row splits of a ragged tensor")
 
 
