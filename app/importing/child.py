@@ -21,12 +21,15 @@ from app.importing.result import ImportResult
 #: Called with each stage.
 Report = Callable[[str], None]
 
+#: Imports a source of a format into a staging folder.
+Make = Callable[[ImportOrder, str, Path, Report], ImportResult]
+
 #: Characters of an error of a library that are told.
 _MOST_CHARACTERS = 400
 
 
-def main(make: Callable[[ImportOrder, str, Path, Report], ImportResult] | None = None) -> None:
-    """The whole life of the child. `make` imports a source of this format into the staging folder, in place of ours."""
+def main(make: Make | None = None) -> None:
+    """The whole life of the child; `make` in place of the import."""
     end_with(os.getppid())
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever its caller trains with
     parent = socket.socket(fileno=os.dup(0))
@@ -40,20 +43,29 @@ def main(make: Callable[[ImportOrder, str, Path, Report], ImportResult] | None =
     limit_this_process(order.memory_bytes)
     write_only_below(staging)
     unlimited = cut_network()
+    result = result_or_failure(make or import_here, order, message["kind"], staging, lambda stage: say("stage", stage))
+    if isinstance(result, str):
+        say("failure", result)
+        return
+    if unlimited:
+        result = replace(result, notes=[*result.notes, f"it ran with network: {unlimited}"])
+    say("result", json.dumps(asdict(result)))
+
+
+def result_or_failure(make: Make, order: ImportOrder, kind: str, staging: Path, report: Report) -> ImportResult | str:
+    """What `make` returns, or a line that tells why it made nothing."""
     try:
-        result = (make or _import)(order, message["kind"], staging, lambda stage: say("stage", stage))
-        if unlimited:
-            result = ImportResult(**asdict(result) | {"notes": [*result.notes, f"it ran with network: {unlimited}"]})
-        say("result", json.dumps(asdict(result)))
+        return make(order, kind, staging, report)
     except CannotImport as error:
-        say("failure", _one_line(str(error)))
+        return _one_line(str(error))
     except MemoryError:
-        say("failure", f"it needs more than {order.memory_bytes / 2**30:.1f} GiB of memory (--memory-gib)")
+        return f"it needs more than {order.memory_bytes / 2**30:.1f} GiB of memory (--memory-gib)"
     except Exception as error:  # whatever a library raises for a broken source
-        say("failure", _one_line(f"{type(error).__name__}: {error}"))
+        return _one_line(f"{type(error).__name__}: {error}")
 
 
-def _import(order: ImportOrder, kind: str, staging: Path, report: Report) -> ImportResult:
+def import_here(order: ImportOrder, kind: str, staging: Path, report: Report) -> ImportResult:
+    """Imports a source of this format into `staging`/version, in this process. Raises what libraries raise."""
     # 1. The runtime before all else: it sets how TensorFlow runs in this process.
     report("TensorFlow starts")
     from app.importing.proof import Proof  # noqa: PLC0415 - imports TensorFlow, after the limits
