@@ -1,4 +1,4 @@
-"""The models folder of each kind of path that `ferry serve PATH` gets; what it serves, tests/cli/test_import.py tries."""
+"""The models folder of each kind of path that `ferry serve PATH` gets; tests/cli/test_import.py serves some."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def _served(path: Path) -> list[str]:
     ],
 )
 def test_what_is_servable_is_served_where_it_lies(
-    tmp_path: Path, made: Path, cache: Path, place: str, asked: str, versions: list[str]
+    tmp_path: Path, made: Path, place: str, asked: str, versions: list[str]
 ) -> None:
     shutil.copytree(made, tmp_path / place)
     assert _served(tmp_path / asked) == versions
-    assert not list(cache.rglob("*.pb"))  # links alone
+    assert not list((tmp_path / "cache").rglob("*.pb"))  # links alone
 
 
 def test_a_pipeline_is_served_as_a_model(tmp_path: Path) -> None:
